@@ -1,0 +1,64 @@
+# Every target says what it does; `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up down test test-real lint format bench openapi lock clean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install the locked dependencies
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "setup: creating $(VENV) and installing the locked dependencies (about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "setup: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make setup PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "setup: the venv module is missing. On Debian or Ubuntu: apt-get install python3-venv"; exit 2; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(STAMP)
+	@echo "setup: done, $$($(BIN)/python --version) in $(VENV)"
+
+lock: ## Resolve the dependencies again and pin them with hashes
+	@command -v uv >/dev/null || { echo "lock: uv is needed. Try: pip install uv"; exit 2; }
+	uv pip compile pyproject.toml --extra control --extra lab --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
+	@echo "lock: requirements.lock holds $$(grep -c == requirements.lock) pinned packages"
+
+lint: setup ## Format check, lint, types and import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@echo "lint: formatting, lint rules, types and import contracts hold"
+
+format: setup ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+up: setup ## Start the embedded stack and the control plane, print where to look
+	@$(BIN)/sco-lab up
+
+down: setup ## Stop everything that `make up` started; data is kept
+	@$(BIN)/sco-lab down
+
+demo: setup ## Run the main job on the embedded stack, from contract files to a running fleet
+	@$(BIN)/sco-lab demo $(ARGS)
+
+test: setup ## Run the tests that need neither root nor Debian packages
+	@$(BIN)/pytest -m "not real" $(ARGS)
+
+test-real: setup ## Install a browser from Debian packages and run the tests that need one
+	@bash tests/real/install.sh
+	@$(BIN)/pytest -m real $(ARGS)
+
+bench: setup ## Measure planner and durable placements; writes build/bench.json
+	@$(BIN)/sco-lab bench $(ARGS)
+
+openapi: setup ## Write docs/reference/openapi.json from the code
+	@$(BIN)/python -m api.openapi docs/reference/openapi.json
+
+clean: ## Remove the virtual environment, lab data and build output
+	rm -rf $(VENV) .lab build

@@ -1,0 +1,41 @@
+"""Policy data: every figure that may change without a release, with its default."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field
+
+from domain.contract import CapShare
+from domain.model import Frozen
+
+
+class ScoringPolicy(Frozen):
+    """How pools are ranked. See docs/concepts/scoring.md for the meaning of depth."""
+
+    discount_limit: CapShare = Decimal("0.85")
+    history_days: Annotated[int, Field(ge=1, le=400)] = 30
+    deep_instances: Annotated[int, Field(ge=1)] = 40
+    depth_bands: Annotated[int, Field(ge=2, le=100)] = 20
+    prior_interruptions_per_hour: Annotated[Decimal, Field(gt=0)] = Decimal("0.05")
+    prior_hours: Annotated[int, Field(ge=1)] = 72
+    quota_alarm_share: CapShare = Decimal("0.20")
+
+
+class PlacementPolicy(Frozen):
+    """How a claim is spread and how hard a placement tries."""
+
+    probation_cap_share: CapShare = Decimal("0.05")
+    floor_min_halls: Annotated[int, Field(ge=1, le=16)] = 3
+    staleness_seconds: Annotated[int, Field(ge=1)] = 120
+    max_replans: Annotated[int, Field(ge=0, le=20)] = 5
+    backoff_seconds: Annotated[int, Field(ge=1)] = 300
+    batch_instances: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class Policy(Frozen):
+    """All settings of the rules in one value."""
+
+    scoring: ScoringPolicy = ScoringPolicy()
+    placement: PlacementPolicy = PlacementPolicy()
