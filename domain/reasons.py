@@ -31,6 +31,7 @@ class Reason(StrEnum):
     PROBATION = "probation"
     BACKED_OFF = "backed_off"
     CAP = "cap"
+    HALL_SPREAD = "hall_spread"
     OUTSCORED = "outscored"
     PURCHASE_MODEL = "purchase_model"
 
@@ -55,7 +56,8 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.EXCLUDED: "it is excluded after reclaims",
     Reason.PROBATION: "it is in probation and its share is used up",
     Reason.BACKED_OFF: "a launch failed there a short while ago",
-    Reason.CAP: "the cap of its correlation group is used up",
+    Reason.CAP: "the caps of the claim leave no room for another instance of it",
+    Reason.HALL_SPREAD: "its hall already holds an even share of the claim",
     Reason.OUTSCORED: "better pools already covered the claim",
     Reason.PURCHASE_MODEL: "its purchase model does not serve this part of the claim",
 }
