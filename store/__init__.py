@@ -1,0 +1,1 @@
+"""The cellar: what is remembered, and the invariants that no caller can break."""

@@ -1,0 +1,163 @@
+"""What the hands reach, seen from inside: small ports that a provider or a laboratory fills.
+
+All calls are blocking and run in a thread. Every provider failure is a `ProviderError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class ProviderErrorKind(StrEnum):
+    """What a provider's refusal means for the next step."""
+
+    QUOTA = "quota"
+    NO_VALID_HOST = "no_valid_host"
+    BAD_REQUEST = "bad_request"
+    CONFLICT = "conflict"
+    NOT_FOUND = "not_found"
+    THROTTLED = "throttled"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+
+
+class ProviderError(Exception):
+    """A provider call that failed. `in_doubt` means that it may have had its effect all the same."""
+
+    def __init__(
+        self,
+        kind: ProviderErrorKind,
+        message: str,
+        *,
+        in_doubt: bool = False,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.in_doubt = in_doubt
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ServerStatus(StrEnum):
+    BUILDING = "building"
+    ACTIVE = "active"
+    ERROR = "error"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server as the provider lists it. `batch_key` is read from its metadata."""
+
+    server_id: str
+    batch_key: str | None
+    pool_id: str | None
+    workload_id: str | None
+    status: ServerStatus
+    created_at: datetime
+    fault: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """Equal servers to create in one call. `metadata` and `tags` are written before any server id exists."""
+
+    batch_key: str
+    region: str
+    hall: str
+    flavor: str
+    name_prefix: str
+    metadata: dict[str, str]
+    tags: tuple[str, ...]
+    user_data: str
+    reservation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObservation:
+    """What the provider says of one pool now. None means that it said nothing."""
+
+    region: str
+    hall: str
+    flavor: str
+    purchase_model: str
+    total_instances: int
+    free_instances: int
+    free_24h_instances: int
+    price_per_hour_usd: str
+    guaranteed_price_per_hour_usd: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaState:
+    """Quota of our project in one region: limits and what is used. A limit of None is unlimited."""
+
+    cores_limit: int | None
+    cores_used: int
+    ram_mib_limit: int | None
+    ram_mib_used: int
+    instances_limit: int | None
+    instances_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorFacts:
+    """The size and features of one flavor, from its extra specs."""
+
+    name: str
+    vcpus: int
+    ram_mib: int
+    extra_specs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCatalog:
+    """What one region offers: flavors, halls, and the correlation group of each (hall, SKU family)."""
+
+    region: str
+    flavors: tuple[FlavorFacts, ...]
+    halls: tuple[str, ...]
+    group_of: dict[tuple[str, str], str]
+
+
+class Compute(Protocol):
+    """Servers of the orchestrator's project, one region at a time."""
+
+    def create_batch(self, spec: BatchSpec, count: int) -> None:
+        """Ask for `count` servers in one call; returns when the provider accepted. Not idempotent."""
+
+    def list_workload(self, region: str, workload_id: str) -> Sequence[Server]:
+        """Every server of one workload that is not deleted; a failed page fails the whole list."""
+
+    def list_managed(self, region: str) -> Sequence[Server]:
+        """Every server that carries our tag and is not deleted; a failed page fails the whole list."""
+
+    def delete(self, region: str, server_id: str) -> None:
+        """Ask for the deletion of one server; a server that is gone already is no error."""
+
+
+class Catalog(Protocol):
+    """What the provider offers, promises and charges in one region."""
+
+    def catalog(self, region: str) -> RegionCatalog: ...
+
+    def observe(self, region: str) -> Sequence[PoolObservation]: ...
+
+    def quota(self, region: str) -> QuotaState: ...
+
+    def lost_halls(self, region: str) -> frozenset[str]: ...
+
+    def committed_reservations(self, region: str) -> dict[tuple[str, str], str]:
+        """Blazar reservation ids by (hall, flavor) of active leases."""
+
+
+class TokenBudget(Protocol):
+    """The right to make one call to the provider of a region."""
+
+    def take(self, region: str) -> None:
+        """Block until a token is taken; `ProviderError(THROTTLED)` when none comes in bounded time."""
