@@ -97,7 +97,7 @@ async def ensure_search_attributes(address: str) -> None:
         if present.get(name, keyword) != keyword:
             raise StackError(
                 f"Temporal's search attribute {name} has type {IndexedValueType.Name(present[name])}, "
-                f"it must be Keyword. Remove it with `temporal operator search-attribute remove --name {name}`."
+                f"it must be Keyword. Remove it: temporal operator search-attribute remove --name {name}"
             )
     missing = {name: keyword for name in SEARCH_ATTRIBUTES if name not in present}
     if missing:
