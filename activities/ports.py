@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from domain.acquisition import ServerStatus
+
 
 class ProviderErrorKind(StrEnum):
     """What a provider's refusal means for the next step."""
@@ -40,13 +42,6 @@ class ProviderError(Exception):
         self.kind = kind
         self.in_doubt = in_doubt
         self.retry_after_seconds = retry_after_seconds
-
-
-class ServerStatus(StrEnum):
-    BUILDING = "building"
-    ACTIVE = "active"
-    ERROR = "error"
-    DELETING = "deleting"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from store.engine import async_url
 TAKE = sa.text(
     """
     UPDATE provider_budgets SET
-      tokens = least(burst, tokens + extract(epoch FROM clock_timestamp() - updated_at) * refill_per_second) - 1,
+      tokens = least(burst, tokens + extract(epoch FROM clock_timestamp() - updated_at) * refill_per_second)
+               - 1,
       updated_at = clock_timestamp()
     WHERE tenant_id = :tenant AND region = :region
       AND least(burst, tokens + extract(epoch FROM clock_timestamp() - updated_at) * refill_per_second) >= 1

@@ -34,27 +34,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from domain.acquisition import SlotState
 from domain.contract import Tier
 from domain.pool import Arch, GroupBasis, PoolKind, PoolState, PurchaseModel, SecurityBoundary
-
-
-class InstanceState(StrEnum):
-    """The life of a slot: planned, asked of the provider, running, being given back; gone or failed."""
-
-    PLANNED = "planned"
-    BUILDING = "building"
-    ACTIVE = "active"
-    RELEASING = "releasing"
-    GONE = "gone"
-    FAILED = "failed"
-
-
-LIVE_STATES = (
-    InstanceState.PLANNED,
-    InstanceState.BUILDING,
-    InstanceState.ACTIVE,
-    InstanceState.RELEASING,
-)
 
 
 class Standing(StrEnum):
@@ -405,6 +387,7 @@ reservations = Table(
     word("pool_id"),
     word("shape_key"),
     count("units", 0),
+    count("units_per_instance", 1),
     count("target_instances", 0),
     count("instances", 0),
     count("generation", 0),
@@ -431,6 +414,8 @@ instances = Table(
     word("server_id", nullable=True),
     word("problem", nullable=True),
     word("launched_by", nullable=True),
+    count("launch_attempts", 0),
+    moment("requested_at", nullable=True),
     moment("created_at", now=True),
     moment("updated_at", now=True),
     moment("active_at", nullable=True),
@@ -438,7 +423,7 @@ instances = Table(
     UniqueConstraint("server_id"),
     ForeignKeyConstraint(["tenant_id", "workload_id"], ["workloads.tenant_id", "workloads.workload_id"]),
     ForeignKeyConstraint(["tenant_id", "pool_id"], ["pools.tenant_id", "pools.pool_id"]),
-    one_of("state", InstanceState),
+    one_of("state", SlotState),
     CheckConstraint(
         "state NOT IN ('building', 'active') OR server_id IS NOT NULL", name="running_has_server"
     ),

@@ -1,0 +1,43 @@
+"""What a launch tells the provider: name, tags, metadata and user-data, all before any server id exists."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from activities.placement_calls import RegionRequest
+from activities.ports import BatchSpec
+from domain.contract import Contract
+from domain.user_data import node_contract, user_data
+
+MANAGED_TAG = "sco:managed"
+
+
+def launch_spec(
+    request: RegionRequest, slot: sa.RowMapping, contract: Contract, reservation_id: str | None
+) -> BatchSpec:
+    """The one body that a multi-create copies to every server of a batch."""
+    purchase_model = slot["purchase_model"]
+    return BatchSpec(
+        batch_key=slot["batch_key"],
+        region=request.region,
+        hall=slot["hall"],
+        flavor=slot["flavor"],
+        name_prefix=f"sco-{request.workload_id}-g{slot['generation']}",
+        metadata={
+            "sco_batch": slot["batch_key"],
+            "sco_tenant": request.tenant_id,
+            "sco_partition": request.partition_id,
+            "sco_workload": request.workload_id,
+            "sco_generation": str(slot["generation"]),
+            "sco_pool": slot["pool_id"],
+            "sco_purchase_model": purchase_model,
+        },
+        tags=(
+            MANAGED_TAG,
+            f"sco:partition={request.partition_id}",
+            f"sco:purchase-model={purchase_model}",
+            f"sco:workload={request.workload_id}",
+        ),
+        user_data=user_data(node_contract(contract, request.workload_id)),
+        reservation_id=reservation_id,
+    )

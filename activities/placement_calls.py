@@ -1,0 +1,108 @@
+"""What the placement workflow may ask of its hands: names, requests and answers. No other imports."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from domain.model import Frozen
+
+DECIDE = "decide_placement"
+ACQUIRE = "acquire_region"
+RELEASE = "release_region"
+PLAN_RELEASE = "plan_release"
+FINISH = "finish_placement"
+
+NO_RANKING = "no_ranking"
+NOTHING_TO_PLACE = "nothing_to_place"
+CAPACITY_CONTENDED = "capacity_contended"
+
+
+class DecideRequest(Frozen):
+    """Decide for the newest claim of a workload. `decision_id` makes asking again harmless."""
+
+    tenant_id: str
+    workload_id: str
+    decision_id: UUID
+
+
+class Decided(Frozen):
+    """A committed plan generation. Prices are decimal strings in `currency` per hour."""
+
+    decision_id: UUID
+    generation: int
+    claim_version: int
+    units: int
+    placed_units: int
+    floor_units: int
+    shortfall_units: int
+    shortfall_reason: str | None
+    cost_per_hour: str
+    depth_premium_per_hour: str
+    currency: str
+    acquire_regions: tuple[str, ...]
+    releases: bool
+
+
+class RegionRequest(Frozen):
+    """Work on one workload's slots in one region."""
+
+    tenant_id: str
+    partition_id: str
+    workload_id: str
+    region: str
+    launched_by: str
+
+
+class PoolFailure(Frozen):
+    """Launches that failed in one pool."""
+
+    pool_id: str
+    kind: str
+    problem: str
+    instances: int
+
+
+class RegionAcquired(Frozen):
+    """What came of the open slots in one region."""
+
+    region: str
+    active: int
+    failures: tuple[PoolFailure, ...]
+
+
+class ReleasePlan(Frozen):
+    """Regions in which servers are to be given back."""
+
+    regions: tuple[str, ...]
+
+
+class RegionReleased(Frozen):
+    region: str
+    released: int
+
+
+class WorkloadRequest(Frozen):
+    """Something about one workload."""
+
+    tenant_id: str
+    workload_id: str
+
+
+class FinishRequest(Frozen):
+    """Record how far the placement of one claim version came."""
+
+    tenant_id: str
+    workload_id: str
+    decision_id: UUID
+
+
+class Finished(Frozen):
+    """The recorded outcome. `newer_claim` says that another claim arrived meanwhile."""
+
+    phase: str
+    units: int
+    placed_units: int
+    active_instances: int
+    shortfall_units: int
+    shortfall_reason: str | None
+    newer_claim: bool

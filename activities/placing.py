@@ -1,0 +1,285 @@
+"""The hand that decides a placement: one transaction from the newest claim to a committed plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.placement_calls import (
+    CAPACITY_CONTENDED,
+    DECIDE,
+    NO_RANKING,
+    NOTHING_TO_PLACE,
+    Decided,
+    DecideRequest,
+)
+from activities.plan_rows import (
+    Booking,
+    booking,
+    decided,
+    decision_row,
+    generation_row,
+    holdings,
+    is_same_plan,
+    outcome_of,
+)
+from activities.shortlisting import ShortlistCache
+from domain.claim import Demand
+from domain.ids import event_id
+from domain.placement.caps import Terms, cap_units
+from domain.placement.filters import RequirementClass, Shortlist, pool_cap_units_that_matter
+from domain.placement.liveness import PoolPulse, live_of
+from domain.placement.portfolio import Plan, Question, plan
+from domain.placement.scoring import Ranking
+from domain.policy import PlacementPolicy
+from store import decisions, fleet, outbox, rankings
+from store.engine import Connection, Engine
+from store.tables import Phase
+from wire.events import PLACEMENT_DECIDED
+
+ATTEMPTS_WHEN_CONTENDED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    """What is to be decided, as the database holds it under lock."""
+
+    request: DecideRequest
+    row: sa.RowMapping
+    demand: Demand
+    wanted: RequirementClass
+    listed: Shortlist
+    unsaved: bool
+    held: list[decisions.HeldRow]
+
+    @property
+    def common(self) -> dict[str, Any]:
+        return {
+            "tenant_id": self.request.tenant_id,
+            "decision_id": self.request.decision_id,
+            "workload_id": self.request.workload_id,
+            "generation": self.row["generation"] + 1,
+            "claim_version": self.row["claim_version"],
+        }
+
+
+class PlacingActivities:
+    """Decides placements against one database.
+
+    `pulse_age` bounds how old the pools' live state may be when it is planned on; the capacity
+    constraint catches what changed since, and the decision is then made again on fresh state.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        policy: PlacementPolicy,
+        now: Callable[[], datetime],
+        pulse_age: timedelta = timedelta(seconds=1),
+    ) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._now = now
+        self._pulse_age = pulse_age
+        self._cache = ShortlistCache()
+        self._pulses: dict[str, tuple[datetime, dict[str, PoolPulse]]] = {}
+
+    @activity.defn(name=DECIDE)
+    async def decide_placement(self, request: DecideRequest) -> Decided:
+        """Commit a plan generation for the newest claim; asked again with the same id, the same answer.
+
+        When nothing changed since the last plan, that plan is the answer and no generation is added.
+        """
+        for attempt in range(ATTEMPTS_WHEN_CONTENDED):
+            try:
+                async with self._engine.begin() as connection:
+                    answer, listed = await self._decide(connection, request, fresh=attempt > 0)
+            except IntegrityError as error:
+                if "never_double_booked" not in str(error.orig):
+                    raise
+                continue
+            if listed is not None:
+                self._cache.stored(listed)
+            return answer
+        raise ApplicationError(
+            f"capacity changed under {ATTEMPTS_WHEN_CONTENDED} decisions in a row", type=CAPACITY_CONTENDED
+        )
+
+    async def _decide(
+        self, connection: Connection, request: DecideRequest, *, fresh: bool
+    ) -> tuple[Decided, Shortlist | None]:
+        """The answer, and the shortlist that this transaction stores for the first time."""
+        row = await decisions.lock_intent(connection, request.tenant_id, request.workload_id)
+        if row is None:
+            raise ApplicationError(
+                f"workload {request.workload_id!r} has no claim", type=NOTHING_TO_PLACE, non_retryable=True
+            )
+        if row["generation"] > 0:
+            known = await decisions.find_decision(connection, request.tenant_id, request.decision_id)
+            if known is not None:
+                return await self._as_answer(connection, known), None
+        intent = await self._intent(connection, request, row)
+        question = await self._question(connection, intent, fresh=fresh)
+        answer = plan(question)
+        booked = booking(
+            request.decision_id,
+            answer,
+            wanted=intent.wanted,
+            listed=intent.listed,
+            held=intent.held,
+            batch_instances=self._policy.batch_instances,
+        )
+        planned_before = row["planned_version"] == row["claim_version"]
+        if planned_before and is_same_plan(answer, booked, intent.held, row["shortfall_units"]):
+            newest = await decisions.decision_id_of(connection, request.tenant_id, request.workload_id, None)
+            if newest is not None:
+                known = await decisions.find_decision(connection, request.tenant_id, newest)
+                assert known is not None
+                return await self._as_answer(connection, known), None
+        stored = await self._commit(connection, intent, question, answer, booked)
+        return await self._as_answer(connection, stored), intent.listed if intent.unsaved else None
+
+    async def _intent(self, connection: Connection, request: DecideRequest, row: sa.RowMapping) -> _Intent:
+        ranking = await self._ranking(connection, request.tenant_id, row["partition_id"])
+        demand = Demand.model_validate(row["demand"])
+        wanted = requirement_class(demand, row, ranking)
+        listed, unsaved = self._cache.shortlist(ranking, wanted)
+        held = (
+            await decisions.held_by(connection, request.tenant_id, request.workload_id)
+            if row["generation"] > 0
+            else []
+        )
+        return _Intent(request, row, demand, wanted, listed, unsaved, held)
+
+    async def _ranking(self, connection: Connection, tenant_id: str, partition_id: str) -> Ranking:
+        newest = await rankings.newest_ranking_id(connection, tenant_id, partition_id)
+        if newest is None:
+            raise ApplicationError(
+                f"partition {partition_id!r} has no ranking yet: scoring runs every five minutes",
+                type=NO_RANKING,
+            )
+        return await self._cache.ranking(connection, tenant_id, newest)
+
+    async def _question(self, connection: Connection, intent: _Intent, *, fresh: bool) -> Question:
+        tenant_id, now = intent.request.tenant_id, self._now()
+        pulses = await self._fresh_pulses(connection, tenant_id, now, fresh=fresh)
+        off = await decisions.backed_off(connection, tenant_id, intent.request.workload_id, now)
+        staleness = timedelta(seconds=self._policy.staleness_seconds)
+        return Question(
+            units=tuple(group.units for group in intent.demand.shapes),
+            terms=terms_of(intent.row, self._policy),
+            shortlist=intent.listed,
+            live={
+                pool_id: live_of(pulse, now=now, staleness=staleness, backed_off=pool_id in off)
+                for pool_id, pulse in pulses.items()
+            },
+            holdings=holdings(intent.held, intent.wanted),
+        )
+
+    async def _fresh_pulses(
+        self, connection: Connection, tenant_id: str, now: datetime, *, fresh: bool
+    ) -> dict[str, PoolPulse]:
+        read_at, pulses = self._pulses.get(tenant_id, (None, {}))
+        if fresh or read_at is None or now - read_at > self._pulse_age:
+            pulses = await decisions.read_pulses(connection, tenant_id)
+            self._pulses[tenant_id] = (now, pulses)
+        return pulses
+
+    async def _commit(
+        self, connection: Connection, intent: _Intent, question: Question, answer: Plan, booked: Booking
+    ) -> dict[str, Any]:
+        request, common = intent.request, intent.common
+        if intent.unsaved:
+            await rankings.save_shortlist(connection, request.tenant_id, intent.wanted, intent.listed)
+        decision = decision_row(question, answer, common, self._now())
+        generation = generation_row(answer, common)
+        await decisions.write_decision(connection, decision, generation)
+        await decisions.write_targets(
+            connection, request.tenant_id, request.workload_id, common["generation"], booked.targets
+        )
+        await decisions.write_slots(
+            connection,
+            tenant_id=request.tenant_id,
+            workload_id=request.workload_id,
+            partition_id=intent.row["partition_id"],
+            generation=common["generation"],
+            slots=booked.slots,
+        )
+        await self._announce(connection, intent, answer)
+        self._book_in_memory(request.tenant_id, booked)
+        return decision | generation
+
+    async def _announce(self, connection: Connection, intent: _Intent, answer: Plan) -> None:
+        request, common = intent.request, intent.common
+        missing = sum(one.units for one in answer.shortfalls)
+        await decisions.mark_planned(
+            connection,
+            tenant_id=request.tenant_id,
+            workload_id=request.workload_id,
+            claim_version=common["claim_version"],
+            generation=common["generation"],
+            phase=Phase.PLANNED,
+            shortfall_units=missing,
+            shortfall_reason=answer.shortfalls[-1].reason.value if answer.shortfalls else None,
+        )
+        await outbox.add_event(
+            connection,
+            tenant_id=request.tenant_id,
+            event_id=event_id(PLACEMENT_DECIDED, str(request.decision_id)),
+            topic=PLACEMENT_DECIDED,
+            key=request.workload_id,
+            payload={
+                "placementId": str(request.decision_id),
+                "tenantId": request.tenant_id,
+                "workloadId": request.workload_id,
+                "generation": common["generation"],
+                "outcome": outcome_of(answer),
+                "units": answer.caps.units,
+                "placedUnits": answer.placed_units,
+            },
+        )
+
+    def _book_in_memory(self, tenant_id: str, booked: Booking) -> None:
+        """Count our own new slots at once, so that the next decision does not plan on them again."""
+        _, pulses = self._pulses[tenant_id]
+        for slot in booked.slots:
+            pulse = pulses[slot.pool_id]
+            pulses[slot.pool_id] = pulse._replace(free=pulse.free - 1)
+
+    async def _as_answer(self, connection: Connection, stored: Any) -> Decided:
+        regions = await fleet.regions_at_work(connection, stored["tenant_id"], stored["workload_id"])
+        return decided(
+            stored,
+            [one.region for one in regions if one.opening],
+            releases=any(one.releasing or one.surplus for one in regions),
+        )
+
+
+def requirement_class(demand: Demand, row: sa.RowMapping, ranking: Ranking) -> RequirementClass:
+    """The class of a claim under its contract: what shortlists are shared by."""
+    shapes = tuple(group.shape for group in demand.shapes)
+    cap = cap_units(row["pool_cap_share"], demand.units)
+    return RequirementClass(
+        requirements=demand.requirements,
+        shapes=shapes,
+        tolerated_interruptions_per_hour=row["tolerated_interruptions_per_hour"].normalize(),
+        pool_cap_units=pool_cap_units_that_matter(ranking, shapes, cap) if shapes else 1,
+    )
+
+
+def terms_of(row: sa.RowMapping, policy: PlacementPolicy) -> Terms:
+    return Terms(
+        floor_share=row["floor_share"],
+        pool_cap_share=row["pool_cap_share"],
+        group_cap_share=row["group_cap_share"],
+        probation_cap_share=policy.probation_cap_share,
+        floor_min_halls=policy.floor_min_halls,
+    )

@@ -1,0 +1,34 @@
+"""Keys that are minted in a decision, before anything exists that could have an id of its own."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid5
+
+from domain.claim import Shape
+
+SPACE = UUID("5c0f1ee7-0000-4000-8000-000000000001")
+
+
+def shape_key(shape: Shape) -> str:
+    """A shape in words: `4000m-16384Mi` or `8000m-65536Mi-1g`."""
+    gpus = f"-{shape.gpus}g" if shape.gpus else ""
+    return f"{shape.vcpu_milli}m-{shape.ram_mib}Mi{gpus}"
+
+
+def batch_key(decision_id: UUID, pool_id: str, shape_index: int, number: int) -> str:
+    """The key of one multi-create: the same decision always mints the same key."""
+    return f"b-{uuid5(SPACE, f'{decision_id}/{pool_id}/{shape_index}/{number}').hex}"
+
+
+def slot_key(batch: str, number: int) -> str:
+    """The key of one planned instance within its batch."""
+    return f"{batch}-{number:03d}"
+
+
+def event_id(kind: str, subject: str) -> UUID:
+    """The id of an event that can happen once to its subject: equal however often it is written."""
+    return uuid5(SPACE, f"{kind}/{subject}")
+
+
+def placement_workflow_id(partition_id: str, workload_id: str) -> str:
+    return f"placement/{partition_id}/{workload_id}"

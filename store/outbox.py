@@ -1,0 +1,40 @@
+"""The transactional outbox: what happened is written with the change itself, and published afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from store.engine import Connection
+from store.tables import outbox
+
+
+async def add_event(
+    connection: Connection, *, tenant_id: str, event_id: UUID, topic: str, key: str, payload: dict[str, Any]
+) -> None:
+    """Record one event in the caller's transaction. Writing the same event id again changes nothing."""
+    row = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key, "payload": payload}
+    await connection.execute(insert(outbox).values(row).on_conflict_do_nothing(index_elements=["event_id"]))
+
+
+async def unpublished(connection: Connection, limit: int) -> Sequence[sa.Row[Any]]:
+    """The oldest unpublished events, locked for this transaction so that one pump sends each."""
+    query = sa.select(outbox).where(outbox.c.published_at.is_(None)).order_by(outbox.c.sequence).limit(limit)
+    return (await connection.execute(query.with_for_update(skip_locked=True))).all()
+
+
+async def mark_published(connection: Connection, sequences: Sequence[int], at: datetime) -> None:
+    await connection.execute(
+        sa.update(outbox).where(outbox.c.sequence.in_(sequences)).values(published_at=at)
+    )
+
+
+async def waiting(connection: Connection) -> int:
+    """How many events wait to be published."""
+    query = sa.select(sa.func.count()).select_from(outbox).where(outbox.c.published_at.is_(None))
+    return int((await connection.execute(query)).scalar_one())

@@ -1,0 +1,288 @@
+"""The registry of compute pools, their correlation groups and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from domain.pool import Pool, PoolFacts, PoolState, next_state
+from store.engine import Connection
+from store.tables import correlation_groups, partitions, pool_capacity, pool_history, pools
+
+REPORT = sa.text(
+    """
+    UPDATE pool_capacity c SET
+      capacity_instances = greatest(c.reserved_instances, r.free + coalesce(o.occupied, 0)),
+      reported_at = :at
+    FROM unnest(CAST(:ids AS text[]), CAST(:free AS int[])) AS r (pool_id, free)
+    LEFT JOIN (
+      SELECT pool_id, count(*) AS occupied FROM instances
+      WHERE tenant_id = :tenant AND server_id IS NOT NULL AND state IN ('building', 'active', 'releasing')
+      GROUP BY pool_id
+    ) o USING (pool_id)
+    WHERE c.tenant_id = :tenant AND c.pool_id = r.pool_id
+    """
+)
+FACT_COLUMNS = tuple(name for name in PoolFacts.model_fields if name != "group_basis")
+
+
+class DuplicatePool(ValueError):
+    """A pool of this id is registered already, with other facts."""
+
+
+class UnknownPool(LookupError):
+    """No pool of this id belongs to the tenant."""
+
+
+class NoSuchStep(ValueError):
+    """The pool's state has no such step."""
+
+
+class VersionConflict(ValueError):
+    """The pool changed since the caller read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFilter:
+    """Which pools to list; None means any."""
+
+    region: str | None = None
+    hall: str | None = None
+    state: str | None = None
+    purchase_model: str | None = None
+    sku_family: str | None = None
+
+
+def _fact_values(facts: PoolFacts) -> dict[str, Any]:
+    values = facts.model_dump(mode="python")
+    values.pop("group_basis")
+    return {name: getattr(value, "value", value) for name, value in values.items()}
+
+
+def _pool_query() -> sa.Select[Any]:
+    joined = pools.join(
+        pool_capacity,
+        sa.and_(pools.c.tenant_id == pool_capacity.c.tenant_id, pools.c.pool_id == pool_capacity.c.pool_id),
+    ).join(
+        correlation_groups,
+        sa.and_(
+            pools.c.tenant_id == correlation_groups.c.tenant_id,
+            pools.c.group_id == correlation_groups.c.group_id,
+        ),
+    )
+    return sa.select(
+        *(pools.c[name] for name in FACT_COLUMNS),
+        correlation_groups.c.basis.label("group_basis"),
+        pools.c.state,
+        pools.c.endpoint_ref,
+        pools.c.version,
+        pool_capacity.c.capacity_instances,
+        pool_capacity.c.reserved_instances,
+        pool_capacity.c.utilization,
+        pool_capacity.c.queue_depth,
+        pool_capacity.c.cold_start_seconds,
+        pool_capacity.c.reported_at,
+    ).select_from(joined)
+
+
+def _pool(row: Mapping[str, Any]) -> Pool:
+    return Pool.model_validate(dict(row))
+
+
+async def register_pools(connection: Connection, facts: Sequence[PoolFacts], state: PoolState) -> int:
+    """Register pools that are not there yet; returns how many were new.
+
+    A pool that is there with the same facts is left as it is; with other facts it is `DuplicatePool`,
+    since facts are fixed at registration, except prices, which the rate card changes.
+    """
+    await _register_groups(connection, facts)
+    rows = [_fact_values(one) | {"state": state} for one in sorted(facts, key=lambda one: one.pool_id)]
+    added = await connection.execute(
+        insert(pools).values(rows).on_conflict_do_nothing().returning(pools.c.pool_id)
+    )
+    new = set(added.scalars())
+    for one in facts:
+        if one.pool_id not in new:
+            await _refuse_other_facts(connection, one)
+    if new:
+        capacity = [
+            {"tenant_id": one.tenant_id, "pool_id": one.pool_id} for one in facts if one.pool_id in new
+        ]
+        await connection.execute(insert(pool_capacity).values(capacity))
+    return len(new)
+
+
+async def _register_groups(connection: Connection, facts: Sequence[PoolFacts]) -> None:
+    groups = {
+        (one.tenant_id, one.group_id): {
+            "tenant_id": one.tenant_id,
+            "group_id": one.group_id,
+            "basis": one.group_basis.value,
+            "region": one.region,
+            "hall": one.hall,
+        }
+        for one in facts
+    }
+    rows = [groups[key] for key in sorted(groups)]
+    await connection.execute(insert(correlation_groups).values(rows).on_conflict_do_nothing())
+
+
+async def _refuse_other_facts(connection: Connection, facts: PoolFacts) -> None:
+    known = await find_pool(connection, facts.tenant_id, facts.pool_id)
+    priced = {"price_per_hour_usd", "guaranteed_price_per_hour_usd"}
+    differing = [
+        name
+        for name in PoolFacts.model_fields
+        if name not in priced and getattr(known, name) != getattr(facts, name)
+    ]
+    if differing:
+        raise DuplicatePool(
+            f"pool {facts.pool_id!r} is registered already with another {', '.join(differing)}:"
+            " facts are fixed at registration, so choose another poolId"
+        )
+
+
+async def find_pool(connection: Connection, tenant_id: str, pool_id: str) -> Pool:
+    """One pool, or `UnknownPool`."""
+    query = _pool_query().where(pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id)
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise UnknownPool(f"no pool {pool_id!r}: see `sco get pools` for those that exist")
+    return _pool(row)
+
+
+async def list_pools(
+    connection: Connection, tenant_id: str, wanted: PoolFilter, *, after: str = "", limit: int = 1000
+) -> list[Pool]:
+    """Pools in the order of their ids, the first of them after the id `after`."""
+    query = _pool_query().where(pools.c.tenant_id == tenant_id, pools.c.pool_id > after)
+    for name in ("region", "hall", "state", "purchase_model", "sku_family"):
+        value = getattr(wanted, name)
+        if value is not None:
+            query = query.where(pools.c[name] == value)
+    rows = (await connection.execute(query.order_by(pools.c.pool_id).limit(limit))).mappings()
+    return [_pool(row) for row in rows]
+
+
+async def change_state(
+    connection: Connection, tenant_id: str, pool_id: str, action: str, expected_version: int | None
+) -> tuple[PoolState, Pool]:
+    """Take one step in the life of a pool; returns the state before and the pool after."""
+    query = sa.select(pools.c.state, pools.c.version).where(
+        pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id
+    )
+    row = (await connection.execute(query.with_for_update())).first()
+    if row is None:
+        raise UnknownPool(f"no pool {pool_id!r}: see `sco get pools` for those that exist")
+    if expected_version is not None and row.version != expected_version:
+        raise VersionConflict(
+            f"pool {pool_id!r} is at version {row.version}, not {expected_version}: read it again and retry"
+        )
+    before = PoolState(row.state)
+    after = next_state(before, action)
+    if after is None:
+        raise NoSuchStep(f"pool {pool_id!r} is {before}: it cannot {action} from there")
+    await connection.execute(
+        sa.update(pools)
+        .where(pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id)
+        .values(state=after.value, version=pools.c.version + 1, updated_at=sa.func.now())
+    )
+    return before, await find_pool(connection, tenant_id, pool_id)
+
+
+async def report_capacity(
+    connection: Connection, tenant_id: str, free_by_pool: Mapping[str, int], at: datetime
+) -> None:
+    """Record what the provider says is free now.
+
+    Capacity is what is free plus what our servers occupy, and never less than what is reserved already:
+    a promise that the provider can no longer keep shows when its launch fails, not as a broken count.
+    """
+    if not free_by_pool:
+        return
+    ids = sorted(free_by_pool)
+    await lock_capacity(connection, tenant_id, ids)
+    free = [max(0, free_by_pool[pool_id]) for pool_id in ids]
+    await connection.execute(REPORT, {"ids": ids, "free": free, "tenant": tenant_id, "at": at})
+
+
+async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequence[str]) -> None:
+    """Lock capacity rows in one order for all callers, so that two of them never wait for each other."""
+    query = (
+        sa.select(pool_capacity.c.pool_id)
+        .where(pool_capacity.c.tenant_id == tenant_id, pool_capacity.c.pool_id.in_(sorted(pool_ids)))
+        .order_by(pool_capacity.c.pool_id)
+        .with_for_update()
+    )
+    await connection.execute(query)
+
+
+async def update_prices(connection: Connection, tenant_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Take over the provider's rate card: rows of pool_id, price and guaranteed price in USD."""
+    if not rows:
+        return
+    statement = (
+        sa.update(pools)
+        .where(pools.c.tenant_id == tenant_id, pools.c.pool_id == sa.bindparam("id"))
+        .values(
+            price_per_hour_usd=sa.bindparam("price"), guaranteed_price_per_hour_usd=sa.bindparam("guaranteed")
+        )
+    )
+    await connection.execute(statement, list(rows))
+
+
+async def put_partition(
+    connection: Connection, *, tenant_id: str, partition_id: str, region: str, scheduler: str
+) -> None:
+    row = {
+        "tenant_id": tenant_id,
+        "partition_id": partition_id,
+        "region": region,
+        "scheduler": scheduler,
+    }
+    await connection.execute(insert(partitions).values(row).on_conflict_do_nothing())
+
+
+async def list_partitions(connection: Connection, tenant_id: str) -> list[tuple[str, str, str]]:
+    """Partition id, region and scheduler, in the order of the ids."""
+    query = sa.select(partitions.c.partition_id, partitions.c.region, partitions.c.scheduler)
+    rows = await connection.execute(
+        query.where(partitions.c.tenant_id == tenant_id).order_by(partitions.c.partition_id)
+    )
+    return [(row.partition_id, row.region, row.scheduler) for row in rows]
+
+
+async def record_history(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write daily reclaim history: tenant_id, pool_id, day, episodes, observed_hours. Latest wins."""
+    if not rows:
+        return
+    statement = insert(pool_history)
+    statement = statement.on_conflict_do_update(
+        index_elements=["tenant_id", "pool_id", "day"],
+        set_={
+            "episodes": statement.excluded.episodes,
+            "observed_hours": statement.excluded.observed_hours,
+        },
+    )
+    await connection.execute(statement, [dict(row) for row in rows])
+
+
+async def history_since(
+    connection: Connection, tenant_id: str, first_day: date
+) -> dict[str, tuple[int, int]]:
+    """Reclaim episodes and observed hours by pool, from `first_day` on."""
+    query = (
+        sa.select(
+            pool_history.c.pool_id,
+            sa.func.sum(pool_history.c.episodes),
+            sa.func.sum(pool_history.c.observed_hours),
+        )
+        .where(pool_history.c.tenant_id == tenant_id, pool_history.c.day >= first_day)
+        .group_by(pool_history.c.pool_id)
+    )
+    return {row[0]: (int(row[1]), int(row[2])) for row in await connection.execute(query)}
