@@ -35,6 +35,15 @@ class Limits(NamedTuple):
     tidy: bool
 
 
+class Row(NamedTuple):
+    """What the draft holds in one pool for one shape."""
+
+    entry: Entry
+    shape_index: int
+    units: int
+    instances: int
+
+
 class Draft:
     """Counts units and instances by pool and shape; caps bind over all shapes of the claim together."""
 
@@ -43,27 +52,35 @@ class Draft:
         self._entries: dict[str, Entry] = {}
         self._units: dict[tuple[str, int], int] = {}
         self._instances: dict[tuple[str, int], int] = {}
-        self._held: dict[tuple[str, int], int] = {}
+        self._held_instances: dict[tuple[str, int], int] = {}
         self._new_instances: dict[str, int] = {}
         self._by_pool: dict[str, int] = {}
         self._by_group: dict[str, int] = {}
         self._by_hall: dict[tuple[bool, str], int] = {}
 
     def cap_left(self, entry: Entry, probation: bool) -> int:
-        """Units that the hard caps still admit in this pool; committed capacity has none."""
-        if entry.committed:
+        """Units that the hard caps still admit in this pool; only reclaimable capacity has any."""
+        if not entry.reclaimable:
             return self.caps.units
-        cap = self.caps.probation_units if probation else self.caps.pool_units
         return min(
-            cap - self._by_pool.get(entry.pool_id, 0),
+            self.pool_cap(probation) - self._by_pool.get(entry.pool_id, 0),
             self.caps.group_units - self._by_group.get(entry.group_id, 0),
         )
 
+    def pool_cap(self, probation: bool) -> int:
+        return self.caps.probation_units if probation else self.caps.pool_units
+
+    def cap_reason(self, entry: Entry, probation: bool) -> Reason:
+        """Which cap a pool without `cap_left` has met: the probation share, or pool and group cap."""
+        used_up = self._by_pool.get(entry.pool_id, 0) >= self.caps.probation_units
+        return Reason.PROBATION if probation and used_up else Reason.CAP
+
     def hold(self, entry: Entry, held: Holding, units: int) -> None:
         """Keep `units` of a holding; idle room of instances that stay is used before new ones."""
-        per_instance = entry.per_instance[held.shape_index]
-        instances = held.instances if units == held.units else -(-units // per_instance)
-        self._held[(entry.pool_id, held.shape_index)] = held.units
+        key = (entry.pool_id, held.shape_index)
+        needed = -(-units // entry.per_instance[held.shape_index])
+        instances = held.instances if units == held.units else needed
+        self._held_instances[key] = self._held_instances.get(key, 0) + held.instances
         self._add(entry, held.shape_index, units, min(instances, held.instances))
 
     def take(
@@ -78,7 +95,7 @@ class Draft:
             return 0, Reason.CAPACITY
         hard = self.cap_left(entry, live.probation)
         if hard <= 0:
-            return 0, Reason.PROBATION if live.probation else Reason.CAP
+            return 0, self.cap_reason(entry, live.probation)
         soft = self._hall_left(entry) if limits.even_halls else wanted
         if soft <= 0:
             return 0, Reason.HALL_SPREAD
@@ -86,7 +103,7 @@ class Draft:
         if units < wanted and limits.tidy:
             units = self._tidy(units, slack, per_instance, live.probation)
         if units <= 0:
-            return 0, Reason.CAP
+            return 0, Reason.HALL_SPREAD if soft < hard else Reason.CAP
         added = -(-max(0, units - slack) // per_instance)
         self._new_instances[entry.pool_id] = self._new_instances.get(entry.pool_id, 0) + added
         self._add(entry, index, units, added)
@@ -98,9 +115,8 @@ class Draft:
 
     def _tidy(self, units: int, slack: int, per_instance: int, probation: bool) -> int:
         """Whole instances only, unless the pool's cap can never fill one."""
-        cap = self.caps.probation_units if probation else self.caps.pool_units
         whole = max(0, units - slack) // per_instance * per_instance
-        if whole == 0 and slack <= 0 and cap < per_instance:
+        if whole == 0 and slack <= 0 and self.pool_cap(probation) < per_instance:
             return units
         return min(units, slack) + whole
 
@@ -109,31 +125,26 @@ class Draft:
         self._entries[entry.pool_id] = entry
         self._units[key] = self._units.get(key, 0) + units
         self._instances[key] = self._instances.get(key, 0) + instances
+        if entry.guaranteed:
+            return
         hall = (entry.committed, entry.hall)
         self._by_hall[hall] = self._by_hall.get(hall, 0) + units
-        if not entry.committed:
+        if entry.reclaimable:
             self._by_pool[entry.pool_id] = self._by_pool.get(entry.pool_id, 0) + units
             self._by_group[entry.group_id] = self._by_group.get(entry.group_id, 0) + units
 
-    def held_units(self, pool_id: str, index: int) -> int:
-        return self._held.get((pool_id, index), 0)
+    def held_instances(self, pool_id: str, index: int) -> int:
+        return self._held_instances.get((pool_id, index), 0)
 
-    def fill_units_of_shape(self, index: int) -> int:
-        return sum(
-            units
-            for (pool_id, shape), units in self._units.items()
-            if shape == index and not self._entries[pool_id].committed
-        )
+    def hall_units(self, *, committed: bool) -> list[int]:
+        """Units by hall, most first: those of the floor, or those that can be reclaimed."""
+        return sorted((units for (of, _), units in self._by_hall.items() if of is committed), reverse=True)
 
-    def cost_micro_usd(self, *, committed: bool) -> int:
-        """The hourly price of all instances in the draft, of one purchase model."""
-        return sum(
-            count * self._entries[pool_id].price_micro_usd
-            for (pool_id, _), count in self._instances.items()
-            if self._entries[pool_id].committed is committed
-        )
+    def cost_micro_usd(self) -> int:
+        """The hourly price of all instances in the draft."""
+        return sum(row.instances * row.entry.price_micro_usd for row in self.rows())
 
-    def rows(self) -> Iterator[tuple[str, int, int, int]]:
-        """Pool, shape, units and instances, in a fixed order."""
-        for pool_id, index in sorted(self._units):
-            yield pool_id, index, self._units[(pool_id, index)], self._instances[(pool_id, index)]
+    def rows(self) -> Iterator[Row]:
+        """What is held by pool and shape, in a fixed order."""
+        for key in sorted(self._units):
+            yield Row(self._entries[key[0]], key[1], self._units[key], self._instances[key])

@@ -60,10 +60,12 @@ def units_per_instance(facts: PoolFacts, shape: Shape, reserve: SystemReserve) -
 
 
 def pool_cap_units_that_matter(ranking: Ranking, shapes: tuple[Shape, ...], cap_units: int) -> int:
-    """`cap_units`, cut to the most units that any instance holds: above that, shortlists are equal."""
-    smallest = shapes[-1]
+    """`cap_units`, cut to the most units that any instance holds: above that, shortlists are equal.
+
+    Pools are ordered by the price of the first shape's units, so that shape alone decides.
+    """
     largest = max((score.facts.cpu_cores for score in ranking.scores), default=1)
-    return min(cap_units, max(1, largest * VCPU_MILLI // smallest.vcpu_milli))
+    return min(cap_units, max(1, largest * VCPU_MILLI // shapes[0].vcpu_milli))
 
 
 Filter = tuple[Reason, Callable[[PoolScore, RequirementClass], bool]]
@@ -112,7 +114,7 @@ def _price(score: PoolScore, wanted: RequirementClass) -> bool:
     limit = wanted.requirements.max_price_per_unit_hour_usd
     if limit is None:
         return True
-    fits = units_per_instance(score.facts, wanted.shapes[0], wanted.reserve)
+    fits = min(units_per_instance(score.facts, shape, wanted.reserve) for shape in wanted.shapes)
     return fits > 0 and score.facts.price_per_hour_usd <= Decimal(limit) * fits
 
 
@@ -164,6 +166,12 @@ class Entry:
     per_instance: tuple[int, ...]
     depth_band: int
     unit_price_micro_usd: int
+    guaranteed: bool = False
+
+    @property
+    def reclaimable(self) -> bool:
+        """Whether pool, group and probation caps bind here: only what can be reclaimed is capped."""
+        return not (self.committed or self.guaranteed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +203,7 @@ def _entry(score: PoolScore, wanted: RequirementClass) -> Entry:
         per_instance=fits,
         depth_band=score.depth_band,
         unit_price_micro_usd=-(-price // used),
+        guaranteed=facts.purchase_model is PurchaseModel.GUARANTEED,
     )
 
 

@@ -84,7 +84,7 @@ def depth_of(inputs: PoolInputs, rate_per_hour: Decimal, policy: ScoringPolicy) 
 
 
 def refusal(inputs: PoolInputs, price_share: Decimal, policy: ScoringPolicy) -> Reason | None:
-    """Why no claim may use this pool until the next run, or None."""
+    """Why no claim may use this pool until the next run, or None. `price_share` is exact, not rounded."""
     reclaimable = inputs.facts.purchase_model is PurchaseModel.RECLAIMABLE
     if reclaimable and price_share > policy.discount_limit:
         return Reason.DISCOUNT
@@ -97,14 +97,14 @@ def score_pool(inputs: PoolInputs, policy: ScoringPolicy) -> PoolScore:
     facts = inputs.facts
     rate_per_hour = interruptions_per_hour(inputs, policy)
     depth = depth_of(inputs, rate_per_hour, policy)
-    price_share = (facts.price_per_hour_usd / facts.guaranteed_price_per_hour_usd).quantize(FOUR_PLACES)
+    price_share = facts.price_per_hour_usd / facts.guaranteed_price_per_hour_usd
     return PoolScore(
         facts=facts,
         depth=depth,
         depth_band=min(int(depth * policy.depth_bands), policy.depth_bands - 1),
         interruptions_per_hour=rate_per_hour,
         history_known=inputs.observed_hours > 0,
-        discount_share=1 - price_share,
+        discount_share=1 - price_share.quantize(FOUR_PLACES),
         refused=refusal(inputs, price_share, policy),
     )
 
