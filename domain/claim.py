@@ -16,6 +16,9 @@ from domain.pool import Arch, Name, SecurityBoundary
 
 MAX_SHAPES = 32
 MAX_UNITS = 100_000
+MAX_VCPU_MILLI = 4_096_000
+MAX_RAM_MIB = 100_000_000
+MAX_GPUS = 64
 
 WorkloadId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
@@ -23,9 +26,9 @@ WorkloadId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 class Shape(Frozen):
     """What one unit needs: thousandths of a vCPU, MiB of memory, whole GPUs."""
 
-    vcpu_milli: Annotated[int, Field(ge=1, le=4_096_000)]
-    ram_mib: Annotated[int, Field(ge=1, le=100_000_000)]
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    vcpu_milli: Annotated[int, Field(ge=1, le=MAX_VCPU_MILLI)]
+    ram_mib: Annotated[int, Field(ge=1, le=MAX_RAM_MIB)]
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
 
 
 class ShapeCount(Frozen):
@@ -77,6 +80,7 @@ class LeftOutReason(StrEnum):
     ALREADY_BOUND = "already_bound"
     BEING_DELETED = "being_deleted"
     HELD = "held"
+    NODE_PINNED = "node_pinned"
     OTHER_WORKLOAD = "other_workload"
     NO_WORKLOAD = "no_workload"
     UNSUPPORTED_KIND = "unsupported_kind"

@@ -42,8 +42,12 @@ class AdminClient:
         ]
 
     def requests(self, window_seconds: float = 1.0, recent: int = 0) -> dict[str, Any]:
-        """Per region: total, calls per second, and the most within any `window_seconds` (real time)."""
-        return self._call("GET", f"/requests?window_seconds={window_seconds}&recent={recent}")
+        """Per region: total, calls per second, and the most within any `window_seconds` (real time).
+
+        What the identity service was asked, which belongs to no region, counts under `identity`.
+        """
+        params = [("window_seconds", str(window_seconds)), ("recent", str(recent))]
+        return self._call("GET", "/requests", params=params)
 
     def clear_requests(self) -> None:
         self._call("DELETE", "/requests")

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 MAX_ENTRIES = 200_000
+IDENTITY = "identity"
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request. `at` is real time in seconds from an arbitrary start."""
+    """One request. `at` is real time in seconds from an arbitrary start.
+
+    `region` is "identity" for the identity service, which serves all regions.
+    """
 
     at: float
     region: str
@@ -21,7 +25,7 @@ class LoggedRequest:
 
 
 class RequestLog:
-    """The last 200,000 requests to regional endpoints. Rates are in real time, never cloud time."""
+    """The last 200,000 requests to the services of the cloud. Rates are in real time, never cloud time."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

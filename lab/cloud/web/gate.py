@@ -16,6 +16,7 @@ from lab.cloud.cloud import Cloud
 from lab.cloud.errors import CloudError
 from lab.cloud.faults import CREATE_KINDS, FaultKind, FaultRule, RequestFacts
 from lab.cloud.region import Region
+from lab.cloud.request_log import IDENTITY
 from lab.cloud.web.respond import (
     BODY_KEY,
     REQUEST_ID_KEY,
@@ -46,9 +47,10 @@ class Gate:
         scope[BODY_KEY], scope[REQUEST_ID_KEY] = body, request_id
         self._cloud.settle()
         identified = _with_request_id(send, request_id)
-        region = self._cloud.regions.get(scope["path"].split("/", 2)[1])
-        if region is not None:
-            self._cloud.requests.record(region.name, scope["method"], scope["path"])
+        service = scope["path"].split("/", 2)[1]
+        region = self._cloud.regions.get(service)
+        if region is not None or service == IDENTITY:
+            self._cloud.requests.record(service, scope["method"], scope["path"])
         rule = None if scope["path"].startswith("/admin") else self._cloud.faults.fire(_facts(scope, region))
         if rule is None or rule.kind in CREATE_KINDS:
             scope[RULE_KEY] = rule
