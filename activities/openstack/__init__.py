@@ -1,0 +1,1 @@
+"""OpenStack seen through the ports: the only place outside the laboratory that knows it."""
