@@ -30,7 +30,8 @@ def stack() -> Iterator[Stack]:
 
 def new_folder() -> Path:
     """Return a new temporary folder that the account of Postgres can enter, whoever runs the tests."""
-    folder = Path(tempfile.mkdtemp(prefix="sco-test-"))
+    # The space is on purpose: people's folders have them.
+    folder = Path(tempfile.mkdtemp(prefix="sco test-"))
     folder.chmod(0o755)
     return folder
 

@@ -106,6 +106,11 @@ def send(identity: Identity, number: signal.Signals) -> bool:
 def stop(identity: Identity, number: signal.Signals, grace_seconds: float) -> None:
     """Signal the process, give it time to finish, then kill it. Returns once it is gone."""
     send(identity, number)
+    end(identity, grace_seconds)
+
+
+def end(identity: Identity, grace_seconds: float) -> None:
+    """Wait for a process that was signalled; kill it when it takes longer. Returns once it is gone."""
     if not wait_gone(identity, grace_seconds):
         kill(identity)
 
@@ -140,7 +145,8 @@ def working_in(folder: Path, program: str) -> list[Identity]:
 
 def _works_in(entry: Path, folder: Path, program: str) -> bool:
     try:
-        directory = os.readlink(entry / "cwd")
+        # A folder removed under a running server, or a program upgraded under it, is marked by the kernel.
+        directory = os.readlink(entry / "cwd").removesuffix(" (deleted)")
         executable = os.readlink(entry / "exe").removesuffix(" (deleted)")
     except OSError:
         # Ended meanwhile, or another user's: no server of ours either way.

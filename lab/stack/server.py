@@ -82,8 +82,9 @@ class Server(ABC):
 
     def launch(self) -> Identity:
         """Start the server and return its process; it may not be ready yet."""
-        self.prepare()
+        # In this order: a server whose folder was removed writes into whatever stands there when it ends.
         self.clear_leftovers()
+        self.prepare()
         for name in self.port_names:
             require_free(name, getattr(self.ports, name))
         self._turn_log()

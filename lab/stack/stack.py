@@ -95,7 +95,7 @@ class Stack:
                     process.send(running[kind.name], kind.stop_signal)
             for kind in SERVERS:
                 if kind.name in running:
-                    process.stop(running[kind.name], kind.stop_signal, kind.stop_seconds)
+                    process.end(running[kind.name], kind.stop_seconds)
                     progress(f"{kind.title} stopped")
                 self._state.servers.pop(kind.name, None)
 

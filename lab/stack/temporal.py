@@ -23,7 +23,7 @@ NAMESPACE = "default"
 SEARCH_ATTRIBUTES = ("ScoPartition", "ScoWorkload", "ScoTenant", "ScoPhase", "ScoPool")
 """Keyword attributes that every placement, exclusion and replacement can be found by."""
 
-# The defaults lose committed workflows on a crash or collapse at 20 workflows a second.
+# With SQLite's defaults every transaction waits for the disk and 20 workflows a second are too many.
 SQLITE_PRAGMAS = {"journal_mode": "WAL", "synchronous": "NORMAL"}
 # With the default rates an idle server lets every task wait about 50 ms.
 DYNAMIC_CONFIG = {

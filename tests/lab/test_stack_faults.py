@@ -164,6 +164,17 @@ async def test_servers_whose_record_was_lost_are_found_and_replaced(own_stack: S
     await serve(again)
 
 
+async def test_servers_whose_folder_was_removed_are_replaced(spoilt_stack: Stack) -> None:
+    lost = [pid_of(spoilt_stack, name) for name in SERVER_NAMES]
+    # Servers may write while the folder goes; what matters is that their working folders are gone.
+    shutil.rmtree(spoilt_stack.data_dir, ignore_errors=True)
+
+    again = Stack.start(spoilt_stack.data_dir)
+
+    assert [pid for pid in lost if process.identify(pid)] == []
+    await serve(again)
+
+
 def test_a_recycled_pid_is_not_touched(own_stack: Stack, bystander: subprocess.Popen[bytes]) -> None:
     own_stack.stop()
     path = own_stack.data_dir / "stack.json"
