@@ -89,11 +89,11 @@ class WorkloadRequest(Frozen):
 
 
 class FinishRequest(Frozen):
-    """Record how far the placement of one claim version came."""
+    """Record how far a placement came. `finish_id` makes the event of asking again the same event."""
 
     tenant_id: str
     workload_id: str
-    decision_id: UUID
+    finish_id: UUID
 
 
 class Finished(Frozen):

@@ -28,7 +28,8 @@ from store.tables import (
 PULSES = sa.text(
     """
     SELECT p.pool_id, c.capacity_instances - c.reserved_instances AS free,
-           p.state, c.standing, c.degraded, c.reported_at
+           p.state, CASE WHEN c.hall_lost THEN 'excluded' ELSE c.standing END AS standing,
+           c.degraded, c.reported_at
     FROM pools p JOIN pool_capacity c USING (tenant_id, pool_id)
     WHERE p.tenant_id = :tenant
     """

@@ -239,6 +239,14 @@ async def counts_by_state(connection: Connection, tenant_id: str, workload_id: s
     return {row[0]: row[1] for row in await connection.execute(query)}
 
 
+async def planned_units(connection: Connection, tenant_id: str, workload_id: str) -> int:
+    """Units that a workload's pools hold or are to hold."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(reservations.c.units), 0)).where(
+        reservations.c.tenant_id == tenant_id, reservations.c.workload_id == workload_id
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
 async def fleet_of(connection: Connection, tenant_id: str, workload_id: str) -> Sequence[sa.RowMapping]:
     """What a workload holds by pool and shape, with the pool's place and price."""
     joined = reservations.join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,14 +19,26 @@ REPORT = sa.text(
     """
     UPDATE pool_capacity c SET
       capacity_instances = greatest(c.reserved_instances, r.free + coalesce(o.occupied, 0)),
+      free_24h_instances = r.free_24h,
+      quota_instances = r.quota,
       reported_at = :at
-    FROM unnest(CAST(:ids AS text[]), CAST(:free AS int[])) AS r (pool_id, free)
+    FROM unnest(CAST(:ids AS text[]), CAST(:free AS int[]), CAST(:free_24h AS int[]), CAST(:quota AS int[]))
+      AS r (pool_id, free, free_24h, quota)
     LEFT JOIN (
       SELECT pool_id, count(*) AS occupied FROM instances
       WHERE tenant_id = :tenant AND server_id IS NOT NULL AND state IN ('building', 'active', 'releasing')
       GROUP BY pool_id
     ) o USING (pool_id)
     WHERE c.tenant_id = :tenant AND c.pool_id = r.pool_id
+    """
+)
+REPRICE = sa.text(
+    """
+    UPDATE pools p SET price_per_hour_usd = r.price, guaranteed_price_per_hour_usd = r.guaranteed
+    FROM unnest(CAST(:ids AS text[]), CAST(:price AS numeric[]), CAST(:guaranteed AS numeric[]))
+      AS r (pool_id, price, guaranteed)
+    WHERE p.tenant_id = :tenant AND p.pool_id = r.pool_id
+      AND (p.price_per_hour_usd, p.guaranteed_price_per_hour_usd) IS DISTINCT FROM (r.price, r.guaranteed)
     """
 )
 FACT_COLUMNS = tuple(name for name in PoolFacts.model_fields if name != "group_basis")
@@ -56,6 +69,18 @@ class PoolFilter:
     state: str | None = None
     purchase_model: str | None = None
     sku_family: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """What a provider says of one pool. `quota_instances` of None is unlimited."""
+
+    pool_id: str
+    free_instances: int
+    free_24h_instances: int
+    quota_instances: int | None
+    price_per_hour_usd: Decimal
+    guaranteed_price_per_hour_usd: Decimal
 
 
 def _fact_values(facts: PoolFacts) -> dict[str, Any]:
@@ -195,20 +220,39 @@ async def change_state(
     return before, await find_pool(connection, tenant_id, pool_id)
 
 
-async def report_capacity(
-    connection: Connection, tenant_id: str, free_by_pool: Mapping[str, int], at: datetime
+async def report_pools(
+    connection: Connection, tenant_id: str, reports: Sequence[PoolReport], at: datetime
 ) -> None:
-    """Record what the provider says is free now.
+    """Record what the provider says of pools now: capacity, outlook, quota and prices.
 
     Capacity is what is free plus what our servers occupy, and never less than what is reserved already:
     a promise that the provider can no longer keep shows when its launch fails, not as a broken count.
     """
-    if not free_by_pool:
+    if not reports:
         return
-    ids = sorted(free_by_pool)
+    ordered = sorted(reports, key=lambda one: one.pool_id)
+    ids = [one.pool_id for one in ordered]
     await lock_capacity(connection, tenant_id, ids)
-    free = [max(0, free_by_pool[pool_id]) for pool_id in ids]
-    await connection.execute(REPORT, {"ids": ids, "free": free, "tenant": tenant_id, "at": at})
+    await connection.execute(
+        REPORT,
+        {
+            "ids": ids,
+            "free": [one.free_instances for one in ordered],
+            "free_24h": [one.free_24h_instances for one in ordered],
+            "quota": [one.quota_instances for one in ordered],
+            "tenant": tenant_id,
+            "at": at,
+        },
+    )
+    await connection.execute(
+        REPRICE,
+        {
+            "ids": ids,
+            "price": [one.price_per_hour_usd for one in ordered],
+            "guaranteed": [one.guaranteed_price_per_hour_usd for one in ordered],
+            "tenant": tenant_id,
+        },
+    )
 
 
 async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequence[str]) -> None:
@@ -220,20 +264,6 @@ async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequen
         .with_for_update()
     )
     await connection.execute(query)
-
-
-async def update_prices(connection: Connection, tenant_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Take over the provider's rate card: rows of pool_id, price and guaranteed price in USD."""
-    if not rows:
-        return
-    statement = (
-        sa.update(pools)
-        .where(pools.c.tenant_id == tenant_id, pools.c.pool_id == sa.bindparam("id"))
-        .values(
-            price_per_hour_usd=sa.bindparam("price"), guaranteed_price_per_hour_usd=sa.bindparam("guaranteed")
-        )
-    )
-    await connection.execute(statement, list(rows))
 
 
 async def put_partition(
@@ -286,3 +316,33 @@ async def history_since(
         .group_by(pool_history.c.pool_id)
     )
     return {row[0]: (int(row[1]), int(row[2])) for row in await connection.execute(query)}
+
+
+async def outlook(connection: Connection, tenant_id: str) -> dict[str, tuple[int, int, int | None]]:
+    """By pool: free instances now, the least free over the next 24 hours, and what the quota admits."""
+    query = sa.select(
+        pool_capacity.c.pool_id,
+        pool_capacity.c.capacity_instances - pool_capacity.c.reserved_instances,
+        pool_capacity.c.free_24h_instances,
+        pool_capacity.c.quota_instances,
+    ).where(pool_capacity.c.tenant_id == tenant_id)
+    return {row[0]: (row[1], row[2], row[3]) for row in await connection.execute(query)}
+
+
+async def set_hall_lost(connection: Connection, tenant_id: str, hall: str, *, lost: bool) -> Sequence[str]:
+    """Exclude every pool of a lost hall, or take it back when the hall returns; returns what changed.
+
+    Pools that were excluded for another reason stay so: only a standing that the hall gave is taken back.
+    """
+    of_hall = sa.select(pools.c.pool_id).where(pools.c.tenant_id == tenant_id, pools.c.hall == hall)
+    changed = await connection.execute(
+        sa.update(pool_capacity)
+        .where(
+            pool_capacity.c.tenant_id == tenant_id,
+            pool_capacity.c.pool_id.in_(of_hall),
+            pool_capacity.c.hall_lost.is_not(lost),
+        )
+        .values(hall_lost=lost)
+        .returning(pool_capacity.c.pool_id)
+    )
+    return sorted(changed.scalars())

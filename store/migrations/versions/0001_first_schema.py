@@ -348,6 +348,8 @@ def upgrade() -> None:
         sa.Column("pool_id", sa.Text(), nullable=False),
         sa.Column("capacity_instances", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("reserved_instances", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("free_24h_instances", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("quota_instances", sa.Integer(), nullable=True),
         sa.Column(
             "utilization", sa.Numeric(precision=5, scale=4), server_default=sa.text("0"), nullable=False
         ),
@@ -355,6 +357,7 @@ def upgrade() -> None:
         sa.Column("cold_start_seconds", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("degraded", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("standing", sa.Text(), server_default=sa.text("'eligible'"), nullable=False),
+        sa.Column("hall_lost", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("reported_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
             "standing IN ('eligible', 'excluded', 'probation')",

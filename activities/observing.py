@@ -1,0 +1,110 @@
+"""The hand that observes: what a provider's region offers now, written into the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from prometheus_client import Gauge
+from temporalio import activity
+
+from activities.errors import application_error
+from activities.ports import Catalog, PoolObservation, ProviderError, QuotaState
+from activities.scoring_calls import OBSERVE, Observed, ObserveRequest
+from domain.policy import ScoringPolicy
+from domain.pool import Pool
+from domain.quota import Headroom, InstanceSize, QuotaUsage, Usage, headroom
+from store import registry
+from store.engine import Engine
+from store.registry import PoolFilter, PoolReport
+
+POOLS_PER_REGION = 100_000
+GIB_MIB = 1024
+
+QUOTA_LEFT = Gauge("sco_quota_left_ratio", "The smallest share of a provider quota that is left", ["region"])
+QUOTA_ALARM = Gauge("sco_quota_alarm", "1 while a provider quota is at or below its alarm share", ["region"])
+
+
+class ObservingActivities:
+    """Reports pools of one region from the provider's rate card, forward capacity, quota and hall status."""
+
+    def __init__(
+        self, engine: Engine, catalog: Catalog, *, policy: ScoringPolicy, now: Callable[[], datetime]
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._policy = policy
+        self._now = now
+
+    @activity.defn(name=OBSERVE)
+    async def observe_region(self, request: ObserveRequest) -> Observed:
+        """Refresh capacity, outlook, quota, prices and lost halls of one region."""
+        region = request.region
+        try:
+            seen = await asyncio.to_thread(self._catalog.observe, region)
+            quota = await asyncio.to_thread(self._catalog.quota, region)
+            lost = await asyncio.to_thread(self._catalog.lost_halls, region)
+        except ProviderError as error:
+            raise application_error(error) from error
+        async with self._engine.begin() as connection:
+            pools = await registry.list_pools(
+                connection, request.tenant_id, PoolFilter(region=region), limit=POOLS_PER_REGION
+            )
+            reports = self._reports(region, pools, seen, quota)
+            await registry.report_pools(connection, request.tenant_id, reports, self._now())
+            for hall in sorted({pool.hall for pool in pools}):
+                await registry.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
+        return Observed(region=region, pools=len(reports), lost_halls=tuple(sorted(lost)))
+
+    def _reports(
+        self,
+        region: str,
+        pools: Sequence[Pool],
+        seen: Sequence[PoolObservation],
+        quota: QuotaState,
+    ) -> list[PoolReport]:
+        """One report for every registered pool that the provider spoke of."""
+        observed = {(one.hall, one.flavor, one.purchase_model): one for one in seen}
+        usage = _usage(quota)
+        rooms: dict[tuple[int, int], Headroom] = {}
+        reports = []
+        for pool in pools:
+            one = observed.get((pool.hall, pool.flavor, pool.purchase_model.value))
+            if one is None:
+                continue
+            size = (pool.cpu_cores, pool.ram_gb * GIB_MIB)
+            room = rooms.get(size)
+            if room is None:
+                room = rooms[size] = headroom(
+                    usage,
+                    InstanceSize(cores=size[0], ram_mib=size[1]),
+                    alarm_share=self._policy.quota_alarm_share,
+                )
+            reports.append(
+                PoolReport(
+                    pool_id=pool.pool_id,
+                    free_instances=one.free_instances,
+                    free_24h_instances=one.free_24h_instances,
+                    quota_instances=room.instances,
+                    price_per_hour_usd=Decimal(one.price_per_hour_usd),
+                    guaranteed_price_per_hour_usd=Decimal(one.guaranteed_price_per_hour_usd),
+                )
+            )
+        _publish(region, rooms.values())
+        return reports
+
+
+def _usage(quota: QuotaState) -> QuotaUsage:
+    return QuotaUsage(
+        instances=Usage(limit=quota.instances_limit, used=quota.instances_used),
+        cores=Usage(limit=quota.cores_limit, used=quota.cores_used),
+        ram_mib=Usage(limit=quota.ram_mib_limit, used=quota.ram_mib_used),
+    )
+
+
+def _publish(region: str, rooms: Collection[Headroom]) -> None:
+    shares = [room.share_left for room in rooms if room.share_left is not None]
+    QUOTA_LEFT.labels(region).set(float(min(shares, default=Decimal(1))))
+    QUOTA_ALARM.labels(region).set(int(any(room.alarm for room in rooms)))

@@ -1,0 +1,85 @@
+"""The hand that scores: it gathers what is known of every pool and stores the ranking with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from temporalio import activity
+
+from activities.scoring_calls import (
+    NEEDS_PLACEMENT,
+    SCORE,
+    Needs,
+    NeedsRequest,
+    Scored,
+    ScoreRequest,
+    WorkloadNeed,
+)
+from domain.placement.scoring import PoolInputs, rank
+from domain.policy import ScoringPolicy
+from domain.pool import PoolFacts, PoolState
+from store import needs, rankings, registry
+from store.engine import Connection, Engine
+
+ALL_POOLS = 100_000
+
+
+class RankingActivities:
+    """Scores the pools of one tenant from the registry, its history and the provider's last reports."""
+
+    def __init__(self, engine: Engine, *, policy: ScoringPolicy, now: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._now = now
+
+    @activity.defn(name=SCORE)
+    async def score_partition(self, request: ScoreRequest) -> Scored:
+        """Store a ranking of every pool that is not a draft and not retired."""
+        async with self._engine.connect() as connection:
+            inputs = await self._inputs(connection, request.tenant_id)
+        ranking = await asyncio.to_thread(
+            rank, str(request.ranking_id), request.partition_id, inputs, self._policy
+        )
+        async with self._engine.begin() as connection:
+            version = await rankings.save_ranking(connection, request.tenant_id, ranking, inputs)
+        return Scored(
+            ranking_id=request.ranking_id,
+            version=version,
+            pools=len(ranking.scores),
+            open_pools=sum(score.refused is None for score in ranking.scores),
+            without_history=sum(not score.history_known for score in ranking.scores),
+        )
+
+    async def _inputs(self, connection: Connection, tenant_id: str) -> list[PoolInputs]:
+        pools = await registry.list_pools(connection, tenant_id, registry.PoolFilter(), limit=ALL_POOLS)
+        first_day = (self._now() - timedelta(days=self._policy.history_days)).date()
+        history = await registry.history_since(connection, tenant_id, first_day)
+        outlook = await registry.outlook(connection, tenant_id)
+        inputs = []
+        for pool in pools:
+            if pool.state in (PoolState.DRAFT, PoolState.RETIRED):
+                continue
+            episodes, observed_hours = history.get(pool.pool_id, (0, 0))
+            free, free_24h, quota = outlook[pool.pool_id]
+            facts = {name: getattr(pool, name) for name in PoolFacts.model_fields}
+            inputs.append(
+                PoolInputs(
+                    facts=PoolFacts(**facts),
+                    episodes=episodes,
+                    observed_hours=observed_hours,
+                    free_instances=max(0, min(free, free_24h)),
+                    quota_instances=quota,
+                )
+            )
+        return inputs
+
+    @activity.defn(name=NEEDS_PLACEMENT)
+    async def needs_placement(self, request: NeedsRequest) -> Needs:
+        """Workloads with an unplanned claim, unfinished launches, a shortfall, or units where none may be."""
+        async with self._engine.connect() as connection:
+            rows = await needs.workloads_in_need(
+                connection, request.tenant_id, request.partition_id, request.limit
+            )
+        return Needs(workloads=tuple(WorkloadNeed(workload_id=name, why=why) for name, why in rows))

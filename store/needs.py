@@ -1,0 +1,46 @@
+"""Which workloads a placement has to look at again, and why."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from store.engine import Connection
+
+IN_NEED = sa.text(
+    """
+    SELECT DISTINCT ON (workload_id) workload_id, why FROM (
+      SELECT workload_id, 'its newest claim is not planned' AS why, 1 AS rank
+      FROM workloads
+      WHERE tenant_id = :tenant AND partition_id = :partition AND planned_version < claim_version
+      UNION ALL
+      SELECT i.workload_id, 'it has slots without a running server', 2
+      FROM instances i
+      WHERE i.tenant_id = :tenant AND i.partition_id = :partition
+        AND i.state IN ('planned', 'building', 'releasing')
+      UNION ALL
+      SELECT r.workload_id, 'it holds units in a pool that may hold none', 3
+      FROM reservations r JOIN workloads w USING (tenant_id, workload_id)
+      JOIN pools p USING (tenant_id, pool_id) JOIN pool_capacity c USING (tenant_id, pool_id)
+      WHERE r.tenant_id = :tenant AND w.partition_id = :partition AND r.units > 0
+        AND (p.state <> 'active' OR c.standing = 'excluded' OR c.hall_lost)
+      UNION ALL
+      SELECT r.workload_id, 'it holds instances beyond its plan', 4
+      FROM reservations r JOIN workloads w USING (tenant_id, workload_id)
+      WHERE r.tenant_id = :tenant AND w.partition_id = :partition AND r.instances > r.target_instances
+      UNION ALL
+      SELECT workload_id, 'units of it are not placed', 5
+      FROM workloads
+      WHERE tenant_id = :tenant AND partition_id = :partition AND shortfall_units > 0
+    ) found
+    ORDER BY workload_id, rank
+    LIMIT :limit
+    """
+)
+
+
+async def workloads_in_need(
+    connection: Connection, tenant_id: str, partition_id: str, limit: int
+) -> list[tuple[str, str]]:
+    """Workload and reason, in the order of the ids; the weightiest reason of each."""
+    named = {"tenant": tenant_id, "partition": partition_id, "limit": limit}
+    return [(row[0], row[1]) for row in await connection.execute(IN_NEED, named)]
