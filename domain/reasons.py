@@ -75,7 +75,7 @@ class ShortfallReason(StrEnum):
 
 
 SHORTFALL_TEXT: dict[ShortfallReason, str] = {
-    ShortfallReason.NO_ELIGIBLE_POOL: "no pool passes the filters of this claim",
+    ShortfallReason.NO_ELIGIBLE_POOL: "no pool passes the filters for this part of the claim",
     ShortfallReason.POLICY_DENIED: "no pool satisfies the region and boundary that the claim requires",
     ShortfallReason.CAPS_UNSATISFIABLE: "too few pools or correlation groups are eligible to keep the caps",
     ShortfallReason.CAPACITY: "the eligible pools have too little free capacity",

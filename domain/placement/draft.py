@@ -70,11 +70,6 @@ class Draft:
     def pool_cap(self, probation: bool) -> int:
         return self.caps.probation_units if probation else self.caps.pool_units
 
-    def cap_reason(self, entry: Entry, probation: bool) -> Reason:
-        """Which cap a pool without `cap_left` has met: the probation share, or pool and group cap."""
-        used_up = self._by_pool.get(entry.pool_id, 0) >= self.caps.probation_units
-        return Reason.PROBATION if probation and used_up else Reason.CAP
-
     def hold(self, entry: Entry, held: Holding, units: int) -> None:
         """Keep `units` of a holding; idle room of instances that stay is used before new ones."""
         key = (entry.pool_id, held.shape_index)
@@ -95,7 +90,7 @@ class Draft:
             return 0, Reason.CAPACITY
         hard = self.cap_left(entry, live.probation)
         if hard <= 0:
-            return 0, self.cap_reason(entry, live.probation)
+            return 0, Reason.CAP
         soft = self._hall_left(entry) if limits.even_halls else wanted
         if soft <= 0:
             return 0, Reason.HALL_SPREAD

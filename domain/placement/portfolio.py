@@ -130,10 +130,9 @@ class _Planner:
         return refused not in FACT_REASONS and entry.per_instance[held.shape_index] > 0
 
     def _cap_left(self, one: Kept) -> int:
-        probation = self.live(one.entry.pool_id).probation
-        left = self.draft.cap_left(one.entry, probation)
+        left = self.draft.cap_left(one.entry, self.live(one.entry.pool_id).probation)
         if left <= 0:
-            self.reasons[one.entry.pool_id] = self.draft.cap_reason(one.entry, probation)
+            self.reasons[one.entry.pool_id] = Reason.CAP
         return max(0, left)
 
     def _hold(self, one: Kept, units: int) -> None:

@@ -73,24 +73,27 @@ def estate(
             hall = f"{region}-h{number}"
             for family, (_, gib, aggregate, _) in FAMILIES.items():
                 for size, cores in SIZES.items():
-                    where = {"region": region, "hall": hall, "group": f"{hall}-{aggregate}"}
                     pool = facts(
                         f"{hall}-{family}-{size}",
+                        region=region,
+                        hall=hall,
+                        group=f"{hall}-{aggregate}",
                         family=family,
                         cores=cores,
                         price=f"{cores * gib * Decimal('0.0035') + number * Decimal('0.0001'):f}",
                         guaranteed=f"{cores * gib * Decimal('0.01'):f}",
-                        **where,
                     )
                     inputs.append(PoolInputs(facts=pool, free_instances=free, observed_hours=hours))
                 lease = facts(
                     f"{hall}-{family}-l-committed",
+                    region=region,
+                    hall=hall,
+                    group=f"{hall}-{aggregate}",
                     family=family,
                     cores=16,
                     model=PurchaseModel.COMMITTED,
                     price=f"{16 * gib * Decimal('0.006'):f}",
                     guaranteed=f"{16 * gib * Decimal('0.01'):f}",
-                    **where,
                 )
                 inputs.append(PoolInputs(facts=lease, free_instances=free))
     return inputs
