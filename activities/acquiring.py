@@ -67,6 +67,7 @@ class AcquiringActivities:
         compute: Compute,
         catalog: Catalog,
         *,
+        identity: str,
         policy: PlacementPolicy,
         terms: AcquisitionTerms,
         now: Callable[[], datetime],
@@ -75,6 +76,7 @@ class AcquiringActivities:
         self._engine = engine
         self._compute = compute
         self._catalog = catalog
+        self._identity = identity
         self._policy = policy
         self._terms = terms
         self._now = now
@@ -119,7 +121,7 @@ class AcquiringActivities:
             return
         now = self._now()
         async with self._engine.begin() as connection:
-            await fleet.bind_servers(connection, request.tenant_id, steps.bind, request.launched_by)
+            await fleet.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
             await fleet.mark_active(connection, request.tenant_id, steps.active, now)
         await self._fail(request, steps.fail, "launch", failed)
 

@@ -7,9 +7,8 @@ import sqlalchemy as sa
 from activities.placement_calls import RegionRequest
 from activities.ports import BatchSpec
 from domain.contract import Contract
+from domain.tags import MANAGED_TAG, partition_tag, purchase_model_tag, workload_tag
 from domain.user_data import node_contract, user_data
-
-MANAGED_TAG = "sco:managed"
 
 
 def launch_spec(
@@ -34,9 +33,9 @@ def launch_spec(
         },
         tags=(
             MANAGED_TAG,
-            f"sco:partition={request.partition_id}",
-            f"sco:purchase-model={purchase_model}",
-            f"sco:workload={request.workload_id}",
+            partition_tag(request.partition_id),
+            purchase_model_tag(purchase_model),
+            workload_tag(request.workload_id),
         ),
         user_data=user_data(node_contract(contract, request.workload_id)),
         reservation_id=reservation_id,

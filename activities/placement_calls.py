@@ -12,6 +12,11 @@ RELEASE = "release_region"
 PLAN_RELEASE = "plan_release"
 FINISH = "finish_placement"
 
+SWEEP = "sweep_placements"
+
+PLACEMENT = "Placement"
+CLAIM_CHANGED = "claim_changed"
+
 NO_RANKING = "no_ranking"
 NOTHING_TO_PLACE = "nothing_to_place"
 CAPACITY_CONTENDED = "capacity_contended"
@@ -50,7 +55,6 @@ class RegionRequest(Frozen):
     partition_id: str
     workload_id: str
     region: str
-    launched_by: str
 
 
 class PoolFailure(Frozen):
@@ -106,3 +110,32 @@ class Finished(Frozen):
     shortfall_units: int
     shortfall_reason: str | None
     newer_claim: bool
+
+
+class PlacementInput(Frozen):
+    """Place one workload: its newest claim, whatever that is when the decision is made."""
+
+    tenant_id: str
+    partition_id: str
+    workload_id: str
+
+
+class ClaimChanged(Frozen):
+    """There is a newer claim, or (without a version) another reason to plan again."""
+
+    claim_version: int | None = None
+    why: str = ""
+
+
+class SweepRequest(Frozen):
+    """Find workloads of a partition whose placement has to run (again), and start it."""
+
+    tenant_id: str
+    partition_id: str
+    limit: int
+
+
+class Swept(Frozen):
+    """The workloads whose placement was started or told, each with its reason."""
+
+    poked: dict[str, str]

@@ -7,20 +7,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
-from activities.scoring_calls import (
-    NEEDS_PLACEMENT,
-    SCORE,
-    Needs,
-    NeedsRequest,
-    Scored,
-    ScoreRequest,
-    WorkloadNeed,
-)
+from activities.scoring_calls import NOT_OBSERVED, SCORE, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
 from domain.pool import PoolFacts, PoolState
-from store import needs, rankings, registry
+from store import rankings, registry
 from store.engine import Connection, Engine
 
 ALL_POOLS = 100_000
@@ -57,6 +50,10 @@ class RankingActivities:
         first_day = (self._now() - timedelta(days=self._policy.history_days)).date()
         history = await registry.history_since(connection, tenant_id, first_day)
         outlook = await registry.outlook(connection, tenant_id)
+        if not any(pool.reported_at for pool in pools):
+            raise ApplicationError(
+                "no pool was observed yet: observation runs every minute", type=NOT_OBSERVED
+            )
         inputs = []
         for pool in pools:
             if pool.state in (PoolState.DRAFT, PoolState.RETIRED):
@@ -74,12 +71,3 @@ class RankingActivities:
                 )
             )
         return inputs
-
-    @activity.defn(name=NEEDS_PLACEMENT)
-    async def needs_placement(self, request: NeedsRequest) -> Needs:
-        """Workloads with an unplanned claim, unfinished launches, a shortfall, or units where none may be."""
-        async with self._engine.connect() as connection:
-            rows = await needs.workloads_in_need(
-                connection, request.tenant_id, request.partition_id, request.limit
-            )
-        return Needs(workloads=tuple(WorkloadNeed(workload_id=name, why=why) for name, why in rows))

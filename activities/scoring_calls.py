@@ -8,7 +8,8 @@ from domain.model import Frozen
 
 OBSERVE = "observe_region"
 SCORE = "score_partition"
-NEEDS_PLACEMENT = "needs_placement"
+
+NOT_OBSERVED = "not_observed"
 
 
 class ObserveRequest(Frozen):
@@ -42,22 +43,3 @@ class Scored(Frozen):
     pools: int
     open_pools: int
     without_history: int
-
-
-class NeedsRequest(Frozen):
-    """Look for workloads of a partition whose placement has to run (again)."""
-
-    tenant_id: str
-    partition_id: str
-    limit: int
-
-
-class WorkloadNeed(Frozen):
-    """A workload to place again, and why, in words."""
-
-    workload_id: str
-    why: str
-
-
-class Needs(Frozen):
-    workloads: tuple[WorkloadNeed, ...]

@@ -32,3 +32,13 @@ def event_id(kind: str, subject: str) -> UUID:
 
 def placement_workflow_id(partition_id: str, workload_id: str) -> str:
     return f"placement/{partition_id}/{workload_id}"
+
+
+def partition_queue(partition_id: str) -> str:
+    """Task queue of one partition: adding a partition adds a queue, not code."""
+    return f"partition-{partition_id}"
+
+
+def provider_queue(region: str) -> str:
+    """Task queue of the calls to one region's provider: a region that hangs holds up no other."""
+    return f"provider-{region}"

@@ -24,12 +24,11 @@ class ScoringPolicy(Frozen):
 
 
 class PlacementPolicy(Frozen):
-    """How a claim is spread and how hard a placement tries."""
+    """How a claim is spread, and how long a failed launch keeps it out of a pool."""
 
     probation_cap_share: CapShare = Decimal("0.05")
     floor_min_halls: Annotated[int, Field(ge=1, le=16)] = 3
     staleness_seconds: Annotated[int, Field(ge=1)] = 120
-    max_replans: Annotated[int, Field(ge=0, le=20)] = 5
     backoff_seconds: Annotated[int, Field(ge=1)] = 300
     batch_instances: Annotated[int, Field(ge=1, le=500)] = 50
 

@@ -12,11 +12,13 @@ IN_NEED = sa.text(
       SELECT workload_id, 'its newest claim is not planned' AS why, 1 AS rank
       FROM workloads
       WHERE tenant_id = :tenant AND partition_id = :partition AND planned_version < claim_version
+        AND updated_at < now() - interval '10 seconds'
       UNION ALL
       SELECT i.workload_id, 'it has slots without a running server', 2
-      FROM instances i
+      FROM instances i JOIN workloads w USING (tenant_id, workload_id)
       WHERE i.tenant_id = :tenant AND i.partition_id = :partition
         AND i.state IN ('planned', 'building', 'releasing')
+        AND (w.phase IN ('placed', 'shortfall') OR w.updated_at < now() - interval '5 minutes')
       UNION ALL
       SELECT r.workload_id, 'it holds units in a pool that may hold none', 3
       FROM reservations r JOIN workloads w USING (tenant_id, workload_id)
@@ -27,10 +29,12 @@ IN_NEED = sa.text(
       SELECT r.workload_id, 'it holds instances beyond its plan', 4
       FROM reservations r JOIN workloads w USING (tenant_id, workload_id)
       WHERE r.tenant_id = :tenant AND w.partition_id = :partition AND r.instances > r.target_instances
+        AND w.phase IN ('placed', 'shortfall')
       UNION ALL
       SELECT workload_id, 'units of it are not placed', 5
       FROM workloads
       WHERE tenant_id = :tenant AND partition_id = :partition AND shortfall_units > 0
+        AND updated_at < now() - interval '5 minutes'
     ) found
     ORDER BY workload_id, rank
     LIMIT :limit
@@ -41,6 +45,9 @@ IN_NEED = sa.text(
 async def workloads_in_need(
     connection: Connection, tenant_id: str, partition_id: str, limit: int
 ) -> list[tuple[str, str]]:
-    """Workload and reason, in the order of the ids; the weightiest reason of each."""
+    """Workload and reason, in the order of the ids; the weightiest reason of each.
+
+    What a running placement is about to do is no need yet: hence the ages.
+    """
     named = {"tenant": tenant_id, "partition": partition_id, "limit": limit}
     return [(row[0], row[1]) for row in await connection.execute(IN_NEED, named)]

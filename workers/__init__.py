@@ -1,0 +1,1 @@
+"""The engine room: the processes that run, their settings and their wiring."""

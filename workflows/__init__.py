@@ -1,0 +1,1 @@
+"""The promises: what is waited for, retried and told to a person."""

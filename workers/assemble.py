@@ -1,0 +1,167 @@
+"""The wiring: the one place that names concrete classes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from activities.acquiring import AcquiringActivities
+from activities.finishing import FinishingActivities
+from activities.observing import ObservingActivities
+from activities.openstack.budget import StoreTokenBudget
+from activities.openstack.catalog import OpenStackCatalog
+from activities.openstack.compute import NovaCompute
+from activities.openstack.flavors import FlavorBook
+from activities.openstack.metrics import ProviderMetrics
+from activities.openstack.session import Connections
+from activities.openstack.settings import CloudSettings
+from activities.placing import PlacingActivities
+from activities.ports import Catalog, Compute
+from activities.ranking import RankingActivities
+from activities.sweeping import SweepingActivities
+from domain.acquisition import AcquisitionTerms
+from domain.ids import partition_queue, provider_queue
+from domain.policy import PlacementPolicy, ScoringPolicy
+from store.budget import BudgetStore
+from store.engine import Engine
+from workers.settings import WorkerSettings
+from workflows.placement import Placement
+from workflows.scoring import Observation, PlacementSweep, Scoring
+
+WORKFLOWS: Sequence[type] = (Placement, Scoring, Observation, PlacementSweep)
+# A worker that is told to stop lets running hands come to their next heartbeat.
+GRACE = timedelta(seconds=10)
+# Provider calls of one region are few and slow; the token budget bounds their rate.
+REGION_SLOTS = 32
+PARTITION_SLOTS = 500
+MAX_BUDGET_WAIT_SECONDS = 60.0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The two provider ports, however they are filled."""
+
+    compute: Compute
+    catalog: Catalog
+    close: Callable[[], None]
+
+
+async def connect(settings: WorkerSettings) -> Client:
+    return await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        data_converter=pydantic_data_converter,
+        identity=settings.identity,
+    )
+
+
+def open_provider(cloud: CloudSettings, budgets: BudgetStore) -> Provider:
+    """OpenStack behind the token budget of each region."""
+    metrics = ProviderMetrics()
+    budget = StoreTokenBudget(
+        budgets, metrics, max_wait_seconds=MAX_BUDGET_WAIT_SECONDS, rng=random.SystemRandom()
+    )
+    connections = Connections(cloud, budget, metrics, now=utc_now)
+    flavors = FlavorBook(connections)
+    return Provider(
+        compute=NovaCompute(cloud, connections, flavors),
+        catalog=OpenStackCatalog(cloud, connections, flavors),
+        close=connections.close,
+    )
+
+
+def read_cloud_settings(path: Path) -> CloudSettings:
+    """The provider's address and credential, from a file that only the process's user may read."""
+    return CloudSettings.model_validate_json(path.read_bytes())
+
+
+def runner(settings: WorkerSettings) -> WorkflowRunner:
+    return SandboxedWorkflowRunner() if settings.sandbox else UnsandboxedWorkflowRunner()
+
+
+def partition_worker(client: Client, engine: Engine, settings: WorkerSettings, partition_id: str) -> Worker:
+    """Workflows and store-backed hands of one partition."""
+    policy = PlacementPolicy(backoff_seconds=settings.backoff_seconds)
+    placing = PlacingActivities(engine, policy=policy, now=utc_now)
+    ranking = RankingActivities(engine, policy=ScoringPolicy(), now=utc_now)
+    finishing = FinishingActivities(engine)
+    sweeping = SweepingActivities(engine, client)
+    return _worker(
+        client,
+        partition_queue(partition_id),
+        settings,
+        slots=PARTITION_SLOTS,
+        workflows=WORKFLOWS,
+        activities=[
+            placing.decide_placement,
+            ranking.score_partition,
+            finishing.plan_release,
+            finishing.finish_placement,
+            sweeping.sweep_placements,
+        ],
+    )
+
+
+def region_worker(
+    client: Client, engine: Engine, settings: WorkerSettings, provider: Provider, region: str
+) -> Worker:
+    """Hands that call the provider of one region."""
+    acquiring = AcquiringActivities(
+        engine,
+        provider.compute,
+        provider.catalog,
+        identity=settings.identity,
+        policy=PlacementPolicy(backoff_seconds=settings.backoff_seconds),
+        terms=AcquisitionTerms(
+            settle_seconds=settings.settle_seconds,
+            build_patience_seconds=settings.build_patience_seconds,
+        ),
+        now=utc_now,
+        poll_seconds=settings.poll_seconds,
+    )
+    observing = ObservingActivities(engine, provider.catalog, policy=ScoringPolicy(), now=utc_now)
+    return _worker(
+        client,
+        provider_queue(region),
+        settings,
+        slots=REGION_SLOTS,
+        workflows=[Observation],
+        activities=[acquiring.acquire_region, acquiring.release_region, observing.observe_region],
+    )
+
+
+def _worker(
+    client: Client,
+    queue: str,
+    settings: WorkerSettings,
+    *,
+    slots: int,
+    workflows: Sequence[type],
+    activities: Sequence[Callable[..., Any]],
+) -> Worker:
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=workflows,
+        activities=activities,
+        workflow_runner=runner(settings),
+        max_concurrent_workflow_tasks=slots,
+        max_concurrent_activities=slots,
+        max_concurrent_local_activities=slots,
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        graceful_shutdown_timeout=GRACE,
+    )

@@ -1,0 +1,106 @@
+"""The worker process: partitions, regions and the outbox pump of one control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+import structlog
+import uvloop
+from prometheus_client import start_http_server
+from pydantic import ValidationError
+from temporalio.worker import Worker
+
+from store.budget import BudgetStore
+from store.engine import Engine, create_engine
+from workers.assemble import (
+    connect,
+    open_provider,
+    partition_worker,
+    read_cloud_settings,
+    region_worker,
+    utc_now,
+)
+from workers.logs import configure_logs
+from workers.outbox_pump import OutboxPump
+from workers.schedules import ensure_schedules
+from workers.settings import WorkerSettings
+
+LOOPBACK = "127.0.0.1"
+log = structlog.get_logger("worker")
+
+
+async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
+    """Run until `stop` is set; running hands get a grace period to reach a safe point."""
+    dsn = settings.database_url.get_secret_value()
+    engine = create_engine(dsn, pool_size=settings.database_connections)
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(engine.dispose)
+        client = await connect(settings)
+        workers = [partition_worker(client, engine, settings, one) for one in settings.partitions]
+        if settings.cloud_file is not None:
+            budgets = BudgetStore(dsn, tenant_id=settings.tenant_id)
+            opened.callback(budgets.close)
+            for region in settings.regions:
+                await asyncio.to_thread(
+                    budgets.set_budget,
+                    region,
+                    burst=settings.provider_burst,
+                    refill_per_second=settings.provider_calls_per_second,
+                )
+            provider = open_provider(read_cloud_settings(settings.cloud_file), budgets)
+            opened.callback(provider.close)
+            workers += [region_worker(client, engine, settings, provider, one) for one in settings.regions]
+        if settings.metrics_port:
+            server, _ = start_http_server(settings.metrics_port, addr=LOOPBACK)
+            opened.callback(server.shutdown)
+        await ensure_schedules(client, settings)
+        await _serve(workers, _pump(settings, engine), stop)
+
+
+def _pump(settings: WorkerSettings, engine: Engine) -> OutboxPump | None:
+    return OutboxPump(engine, settings.nats_url, now=utc_now) if settings.nats_url else None
+
+
+async def _serve(workers: list[Worker], pump: OutboxPump | None, stop: asyncio.Event) -> None:
+    """Run every worker and the pump; the first one that fails stops the process with its error."""
+    tasks = [asyncio.create_task(worker.run(), name=worker.task_queue) for worker in workers]
+    if pump is not None:
+        tasks.append(asyncio.create_task(pump.run(stop), name="outbox"))
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    log.info("worker_started", queues=[worker.task_queue for worker in workers], outbox=pump is not None)
+    done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    await asyncio.gather(*(worker.shutdown() for worker in workers))
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+    log.info("worker_stopped")
+
+
+async def _main(settings: WorkerSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    await run(settings, stop)
+
+
+def main() -> int:
+    """Entry of `sco-worker`: 0 when told to stop, 2 for wrong settings."""
+    configure_logs()
+    try:
+        settings = WorkerSettings()
+    except ValidationError as error:
+        for problem in error.errors(include_input=False, include_url=False):
+            name = "_".join(str(part) for part in problem["loc"]).upper()
+            print(f"sco-worker: SCO_{name}: {problem['msg']}", file=sys.stderr)
+        return 2
+    uvloop.run(_main(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""What a worker process is told: from the environment, validated before anything starts."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class WorkerSettings(BaseSettings):
+    """Every name is an environment variable with the prefix SCO_. Lists are separated by commas."""
+
+    model_config = SettingsConfigDict(env_prefix="SCO_", frozen=True)
+
+    database_url: SecretStr
+    temporal_address: str = "127.0.0.1:7233"
+    temporal_namespace: str = "default"
+    nats_url: str | None = None
+    tenant_id: str = "platform"
+    partitions: Annotated[tuple[str, ...], NoDecode] = ()
+    regions: Annotated[tuple[str, ...], NoDecode] = ()
+    sandbox: bool = False
+    cloud_file: Path | None = None
+    identity: str = "sco-orchestrator"
+    database_connections: Annotated[int, Field(ge=1, le=100)] = 10
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    poll_seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+    settle_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    build_patience_seconds: Annotated[float, Field(gt=0, le=7200)] = 900.0
+    backoff_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+    provider_burst: Annotated[int, Field(ge=1)] = 40
+    provider_calls_per_second: Annotated[Decimal, Field(gt=0)] = Decimal(20)
+    scoring_minutes: Annotated[int, Field(ge=1, le=60)] = 5
+    observation_seconds: Annotated[int, Field(ge=5, le=600)] = 60
+
+    @field_validator("partitions", "regions", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
