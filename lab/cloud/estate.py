@@ -9,6 +9,7 @@ import random
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 
 from domain.money import rounded
 from domain.pool import Arch, PurchaseModel
@@ -226,6 +227,7 @@ def _reclaimable_share(seed: int, pool: str) -> Decimal:
     return Decimal(min(600, max(220, round(draw.gauss(350, 45))))) / 1000
 
 
+@cache
 def _inverted(seed: int) -> frozenset[str]:
     pools = [
         f"{hall}-{sku}-{size}"

@@ -43,9 +43,10 @@ CREATE_KINDS = frozenset(
 class FaultRule(Frozen):
     """Which requests to hit, and how.
 
-    A matcher at None matches everything; `path` is a regular expression; `flavor` (a name) and
-    `hall` match creates only. The rule skips the first `after` matching requests, then fires for
-    each with `probability`, at most `times` times (None: always).
+    A matcher at None matches everything in the regions; `path` is a regular expression, and only a
+    rule that gives one can hit the identity service. `flavor` (a name) and `hall` match creates
+    only. The rule skips the first `after` matching requests, then fires for each with
+    `probability`, at most `times` times (None: always).
 
     `status` is the answer of the error kinds, `retry_after_seconds` that of `rate_limited`.
     A timeout keeps silent for `delay_seconds` of real time, then answers 504. Of a multi-create,
@@ -103,6 +104,8 @@ class ArmedRule:
         if rule.kind in CREATE_KINDS and not facts.is_create:
             return False
         if rule.kind is FaultKind.LIST_PAGE_ERROR and not facts.is_later_page:
+            return False
+        if rule.path is None and facts.region is None:
             return False
         return (
             rule.method in (None, facts.method)

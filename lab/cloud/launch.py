@@ -65,7 +65,7 @@ def launch(region: Region, order: Launch, fault: FaultRule | None = None) -> tup
                 region,
                 order,
                 reservation_id=reservation_id,
-                index=index,
+                position=(index, len(steps)),
                 home=home,
                 step=step if home is not None else Step.NO_HOST,
             )
@@ -142,12 +142,13 @@ def _start(
     order: Launch,
     *,
     reservation_id: str,
-    index: int,
+    position: tuple[int, int],
     home: HostGroup | None,
     step: Step | None,
 ) -> Server:
     now = region.now()
-    name = order.name if order.max_count == 1 else f"{order.name}-{index + 1}"
+    index, count = position
+    name = order.name if count == 1 else f"{order.name}-{index + 1}"
     hint = order.hints.get("reservation")
     server = Server(
         sequence=region.servers.next_sequence,

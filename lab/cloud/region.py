@@ -228,9 +228,9 @@ class Region:
             self.groups[reservation.group].resize(self.leases.active_amount(reservation.group))
 
     def _empty(self, lease: Lease, at: datetime) -> None:
-        held = {reservation.id for reservation in lease.reservations}
-        for server in [each for each in self.servers.live() if each.reservation in held]:
-            self.gone(server, at)
+        for reservation in lease.reservations:
+            for server in self.servers.with_key(("reservation", reservation.id)):
+                self.gone(server, at)
 
 
 def _finish(server: Server, at: datetime, result: str) -> None:

@@ -82,6 +82,10 @@ class ServerTable:
         yield from self._by_id.values()
         yield from self._deleted.values()
 
+    def with_key(self, key: Key) -> list[Server]:
+        """The live servers that have one key, oldest first."""
+        return [self._by_sequence[number] for number in self._sequences.get(key, [])]
+
     def add(self, server: Server) -> None:
         self.next_sequence = max(self.next_sequence, server.sequence + 1)
         if server.status is Status.DELETED:

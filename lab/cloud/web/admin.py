@@ -15,7 +15,7 @@ from lab.cloud.cloud import Cloud
 from lab.cloud.errors import CloudError
 from lab.cloud.faults import FaultRule
 from lab.cloud.quota import RESOURCES
-from lab.cloud.records import Server, index_keys
+from lab.cloud.records import Server
 from lab.cloud.region import Region
 from lab.cloud.web.respond import Handler, body_of, json, plain_error, route
 
@@ -81,10 +81,13 @@ class AdminApi:
         return Response(status_code=204)
 
     def requests(self, request: Request) -> Response:
-        window = float(request.query_params.get("window_seconds", "1"))
-        recent = int(request.query_params.get("recent", "0"))
+        try:
+            window = float(request.query_params.get("window_seconds", "1"))
+            recent = self.cloud.requests.recent(int(request.query_params.get("recent", "0")))
+        except ValueError as error:
+            raise CloudError(400, f"window_seconds and recent must be numbers: {error}") from error
         summary = self.cloud.requests.summary(window)
-        return json({**summary, "recent": [asdict(each) for each in self.cloud.requests.recent(recent)]})
+        return json({**summary, "recent": [asdict(each) for each in recent]})
 
     def clear_requests(self, request: Request) -> Response:
         self.cloud.requests.clear()
@@ -98,7 +101,7 @@ class AdminApi:
             {"region": region.name, **_SERVER.dump_python(server, mode="json", exclude=_NOT_SHOWN)}
             for region in self._regions(request)
             for server in region.servers.all()
-            if wanted <= index_keys(server)
+            if wanted <= server.keys
         ]
         return json({"servers": shown})
 
@@ -116,7 +119,7 @@ class AdminApi:
         asked = body_of(request)
         region = self._region_named(asked.get("region"))
         tags, metadata = tuple(asked.get("tags", ())), dict(asked.get("metadata", {}))
-        return json({"loaded": self.cloud.load(region.name, int(asked["count"]), tags, metadata)}, 201)
+        return json({"loaded": self.cloud.load(region.name, _whole(asked, "count", 1), tags, metadata)}, 201)
 
     def capacity(self, request: Request) -> Response:
         shown = [

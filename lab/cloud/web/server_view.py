@@ -127,7 +127,7 @@ class ServerView:
             (Since.LOCKED_REASON, "locked_reason", None),
             (Since.HOSTNAME, "OS-EXT-SRV-ATTR:hostname", server.hostname),
             (Since.PINNED_ZONE, "pinned_availability_zone", server.pinned_zone),
-            (Since.SCHEDULER_HINTS, "scheduler_hints", server.hints),
+            (Since.SCHEDULER_HINTS, "scheduler_hints", _hints(server)),
         )
         return {name: value for minor, name, value in since if shape >= minor}
 
@@ -153,6 +153,10 @@ def iso_time(moment: datetime) -> str:
 
 def usage_time(moment: datetime | None) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") if moment is not None else None
+
+
+def _hints(server: Server) -> dict[str, object]:
+    return {name: value if isinstance(value, list) else [value] for name, value in server.hints.items()}
 
 
 def _states(server: Server) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""Leases: committed capacity exists while they run, and ends with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lab.cloud.server import CloudHandle
+from tests.lab.cloud_support import BUILT, HALL, REGION, flavor_id, manual_cloud, post_server
+
+GROUP = f"{HALL}-gp-l-committed"
+
+
+@pytest.fixture
+def cloud() -> Iterator[CloudHandle]:
+    with manual_cloud() as handle:
+        yield handle
+
+
+def at(cloud: CloudHandle, **later: float) -> str:
+    moment = datetime.fromisoformat(cloud.admin.clock()["now"]) + timedelta(**later)
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def leases(connection: Any) -> dict[str, Any]:
+    return {lease["name"]: lease for lease in connection.reservation.get("/leases").json()["leases"]}
+
+
+def book(cloud: CloudHandle, connection: Any, **wanted: Any) -> Any:
+    reservation = {
+        "resource_type": "flavor:instance",
+        "amount": 2,
+        "flavor_id": flavor_id(connection, "gp.l"),
+        "affinity": None,
+        "resource_properties": f'["==", "$availability_zone", "{HALL}"]',
+        **wanted.pop("reservation", {}),
+    }
+    body = {
+        "name": "extra",
+        "start_date": "now",
+        "end_date": at(cloud, hours=2),
+        "reservations": [reservation],
+        "events": [],
+        **wanted,
+    }
+    return connection.reservation.post("/leases", json=body)
+
+
+def committed(connection: Any, reservation_id: str, count: int) -> Any:
+    body = {
+        "server": {
+            "name": "floor",
+            "flavorRef": flavor_id(connection, "gp.l"),
+            "imageRef": "11111111-1111-1111-1111-111111111111",
+            "networks": "none",
+            "availability_zone": HALL,
+            "min_count": count,
+            "max_count": count,
+        },
+        "os:scheduler_hints": {"reservation": reservation_id},
+    }
+    return connection.compute.post("/servers", json=body, microversion="2.100")
+
+
+@pytest.mark.parametrize("region", ["eu-north", "eu-west", "eu-south"])
+def test_every_committed_pool_starts_with_an_active_lease(cloud: CloudHandle, region: str) -> None:
+    held = leases(cloud.connect(region))
+
+    assert len(held) == 36
+    assert all(lease["status"] == "ACTIVE" for lease in held.values())
+    amounts = [lease["reservations"][0]["amount"] for lease in held.values()]
+    assert all(12 <= amount <= 60 for amount in amounts)
+    assert len(set(amounts)) > 10
+
+
+def test_a_server_on_a_reservation_uses_committed_capacity(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    reservation = leases(connection)[GROUP]["reservations"][0]
+    free = reservation["amount"]
+    assert committed(connection, reservation["id"], free).status_code == 202
+    assert committed(connection, reservation["id"], 1).status_code == 202
+    assert committed(connection, "unknown", 1).status_code == 202
+    cloud.admin.advance(BUILT)
+    states = [server.status for server in connection.compute.servers()]
+
+    assert sorted(states) == ["ACTIVE"] * free + ["ERROR"] * 2
+    capacity = cloud.admin.capacity()
+    assert (capacity[GROUP]["used"], capacity[GROUP]["total"]) == (free, free)
+    assert capacity[f"{HALL}-gp-l-guaranteed"]["used"] == 0
+
+
+def test_a_lease_waits_for_its_start_and_ends_with_its_servers(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    before = cloud.admin.capacity()[GROUP]["total"]
+    booked = book(cloud, connection, start_date=at(cloud, hours=1), end_date=at(cloud, hours=3))
+    assert booked.status_code == 201
+    lease = booked.json()["lease"]
+    reservation_id = lease["reservations"][0]["id"]
+    totals, states = [cloud.admin.capacity()[GROUP]["total"]], [lease["status"]]
+    committed(connection, reservation_id, 1)
+    cloud.admin.advance(3_600)
+    committed(connection, reservation_id, 2)
+    cloud.admin.advance(BUILT)
+    servers = sorted(server.status for server in connection.compute.servers())
+    for hours in (0, 2):
+        cloud.admin.advance(hours * 3_600)
+        totals.append(cloud.admin.capacity()[GROUP]["total"])
+        states.append(connection.reservation.get(f"/leases/{lease['id']}").json()["lease"]["status"])
+
+    assert states == ["PENDING", "ACTIVE", "TERMINATED"]
+    assert totals == [before, before + 2, before]
+    assert servers == ["ACTIVE", "ACTIVE", "ERROR"]
+    assert [server.status for server in connection.compute.servers()] == ["ERROR"]
+
+
+def test_a_prolonged_lease_keeps_its_servers(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    lease = book(cloud, connection).json()["lease"]
+    committed(connection, lease["reservations"][0]["id"], 2)
+    cloud.admin.advance(BUILT)
+    prolonged = connection.reservation.put(
+        f"/leases/{lease['id']}", json={"end_date": at(cloud, hours=6)}
+    ).json()["lease"]
+    cloud.admin.advance(3 * 3_600)
+
+    assert prolonged["end_date"] > lease["end_date"]
+    assert [server.status for server in connection.compute.servers()] == ["ACTIVE"] * 2
+
+
+def test_a_deleted_lease_takes_its_servers_along(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    lease = book(cloud, connection).json()["lease"]
+    committed(connection, lease["reservations"][0]["id"], 2)
+    cloud.admin.advance(BUILT)
+
+    assert connection.reservation.delete(f"/leases/{lease['id']}").status_code == 204
+    assert connection.reservation.get(f"/leases/{lease['id']}").status_code == 404
+    assert list(connection.compute.servers()) == []
+
+
+def test_an_instance_reservation_finds_its_pool_by_size_and_family(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    reservation = {
+        "resource_type": "virtual:instance",
+        "vcpus": 16,
+        "memory_mb": 16 * 4 * 1024,
+        "disk_gb": 40,
+        "resource_properties": (f'["and", ["==", "$availability_zone", "{HALL}"], ["==", "$sku", "ga"]]'),
+    }
+    lease = book(cloud, connection, reservation=reservation).json()["lease"]
+
+    assert lease["reservations"][0]["host_group"] == f"{HALL}-ga-l-committed"
+
+
+def test_the_calendar_shows_who_holds_what(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    hosts = {
+        host["hypervisor_hostname"]: host for host in connection.reservation.get("/os-hosts").json()["hosts"]
+    }
+    allocations = {
+        each["resource_id"]: each["reservations"]
+        for each in connection.reservation.get("/os-hosts/allocations").json()["allocations"]
+    }
+
+    assert len(hosts) == 36
+    held = leases(connection)[GROUP]["reservations"][0]
+    assert [each["id"] for each in allocations[hosts[GROUP]["id"]]] == [held["id"]]
+    assert hosts[GROUP]["availability_zone"] == HALL
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "message"),
+    [
+        ({"reservation": {"amount": 10_000}}, 500, "Not enough hosts available"),
+        ({"reservation": {"amount": 0}}, 400, "Malformed parameter amount"),
+        ({"reservation": {"flavor_id": "none"}}, 500, "Not enough hosts available"),
+        ({"reservation": {"resource_type": "physical:host"}}, 400, "resource type is not supported"),
+        ({"reservation": {"resource_properties": "[1]"}}, 400, "Malformed requirements"),
+        ({"start_date": "2020-01-01 00:00"}, 400, "Start date must be later than current date"),
+        ({"end_date": "2020-01-01 00:00"}, 400, "End date must be later than start date."),
+        ({"end_date": "tomorrow"}, 400, "is an invalid date"),
+        ({"name": GROUP}, 409, "already exists"),
+    ],
+)
+def test_a_bad_lease_is_refused_and_books_nothing(
+    cloud: CloudHandle, wanted: dict[str, Any], status: int, message: str
+) -> None:
+    connection = cloud.connect(REGION)
+    answer = book(cloud, connection, **wanted)
+
+    assert answer.status_code == status
+    assert message in answer.json()["error_message"]
+    assert len(leases(connection)) == 36
+
+
+def test_capacity_at_the_end_of_a_lease_is_announced(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    book(cloud, connection, end_date=at(cloud, hours=2))
+    where = {"service_type": "rates", "region_name": REGION}
+    entries = connection.session.get("/forward-capacity", endpoint_filter=where).json()["capacity"]
+    entry = next(each for each in entries if each["host_group"] == GROUP)
+
+    assert entry["free"] - entry["min_free"] == 2
+
+
+def test_a_started_post_in_a_full_calendar_is_refused_but_a_later_one_is_not(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    entry = cloud.admin.capacity()[GROUP]
+    room = entry["reservable"] - entry["total"]
+    assert room > 0
+    assert book(cloud, connection, name="all", reservation={"amount": room}).status_code == 201
+    now = book(cloud, connection, name="now", reservation={"amount": 1})
+    later = book(
+        cloud,
+        connection,
+        name="later",
+        start_date=at(cloud, hours=2),
+        end_date=at(cloud, hours=4),
+        reservation={"amount": 1},
+    )
+
+    assert (now.status_code, later.status_code) == (500, 201)
+    assert post_server(connection).status_code == 202
