@@ -14,13 +14,12 @@ from activities.openstack.session import Connections, RegionClient
 from activities.openstack.settings import CloudSettings
 from activities.ports import BatchSpec, ProviderError, ProviderErrorKind, Server
 from domain.acquisition import ServerStatus
+from domain.tags import MANAGED_TAG, MAX_TAG_LENGTH, workload_tag
 from domain.user_data import check_size
 
-MANAGED_TAG = "sco:managed"
-WORKLOAD_TAG = "sco:workload={}"
 BATCH_KEY, POOL_KEY, WORKLOAD_KEY = "sco_batch", "sco_pool", "sco_workload"
 MAX_PAGES = 1_000
-MAX_TAGS, MAX_TAG_LENGTH, MAX_METADATA_LENGTH = 50, 60, 255
+MAX_TAGS, MAX_METADATA_LENGTH = 50, 255
 
 _GONE = frozenset({"DELETED", "SOFT_DELETED"})
 _CELL_DOWN = "UNKNOWN"
@@ -82,7 +81,7 @@ class NovaCompute:
 
     def list_workload(self, region: str, workload_id: str) -> Sequence[Server]:
         """Every server of one workload that is not deleted, in every page or not at all."""
-        return self._list(region, WORKLOAD_TAG.format(workload_id))
+        return self._list(region, workload_tag(workload_id))
 
     def list_managed(self, region: str) -> Sequence[Server]:
         """Every server that carries our tag and is not deleted, in every page or not at all."""
@@ -117,17 +116,22 @@ def _pages(client: RegionClient, tag: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def _check(spec: BatchSpec) -> None:
-    """Refuse here what Nova would refuse, or what we could not find again."""
-    if spec.metadata.get(BATCH_KEY) != spec.batch_key:
-        raise _bad(spec, f"its metadata must hold {BATCH_KEY}={spec.batch_key}, or it cannot be found again")
-    if MANAGED_TAG not in spec.tags or len(spec.tags) > MAX_TAGS:
-        raise _bad(spec, f"it needs the tag {MANAGED_TAG} and at most {MAX_TAGS} tags, not {len(spec.tags)}")
+    """Refuse here what Nova would refuse, and servers that no list of ours would show."""
+    workload_id = spec.metadata.get(WORKLOAD_KEY, "")
+    for key, value in ((BATCH_KEY, spec.batch_key), (WORKLOAD_KEY, workload_id)):
+        if not value or spec.metadata.get(key) != value:
+            raise _bad(spec, f"its metadata must hold {key}={value or '…'}, or it cannot be found again")
+    missing = {MANAGED_TAG, workload_tag(workload_id)} - set(spec.tags)
+    if missing or len(spec.tags) > MAX_TAGS:
+        raise _bad(spec, f"it lacks tags {sorted(missing)}, or has more than {MAX_TAGS}: {len(spec.tags)}")
     for tag in spec.tags:
         if not 1 <= len(tag) <= MAX_TAG_LENGTH or "/" in tag or "," in tag:
             raise _bad(spec, f"tag {tag!r} must have 1 to {MAX_TAG_LENGTH} characters without '/' and ','")
     for key, value in spec.metadata.items():
         if not key or max(len(key), len(value)) > MAX_METADATA_LENGTH:
-            raise _bad(spec, f"metadata {key!r} exceeds {MAX_METADATA_LENGTH} characters")
+            raise _bad(
+                spec, f"metadata {key!r} must have 1 to {MAX_METADATA_LENGTH} characters, as its value"
+            )
     try:
         check_size(spec.user_data)
     except ValueError as error:
