@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def main() -> int:
         return 2
     sys.stdout.write(f"lab.cloud: {running.base_url}, credentials in {options.data_dir / CREDENTIALS_FILE}\n")
     sys.stdout.flush()
-    asyncio.run(running.serve())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(running.serve())
     return 0
 
 
