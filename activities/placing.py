@@ -264,11 +264,17 @@ class PlacingActivities:
 
 
 def requirement_class(demand: Demand, row: sa.RowMapping, ranking: Ranking) -> RequirementClass:
-    """The class of a claim under its contract: what shortlists are shared by."""
+    """The class of a claim under its contract: what shortlists are shared by.
+
+    A claim that names no region runs in the region of its partition's scheduler.
+    """
+    requirements = demand.requirements
+    if requirements.regions is None:
+        requirements = requirements.model_copy(update={"regions": (row["region"],)})
     shapes = tuple(group.shape for group in demand.shapes)
     cap = cap_units(row["pool_cap_share"], demand.units)
     return RequirementClass(
-        requirements=demand.requirements,
+        requirements=requirements,
         shapes=shapes,
         tolerated_interruptions_per_hour=row["tolerated_interruptions_per_hour"].normalize(),
         pool_cap_units=pool_cap_units_that_matter(ranking, shapes, cap) if shapes else 1,

@@ -18,6 +18,7 @@ from store.tables import (
     claims,
     contracts,
     instances,
+    partitions,
     placement_decisions,
     plan_generations,
     pool_backoffs,
@@ -128,26 +129,38 @@ async def list_generations(
 
 async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) -> sa.RowMapping | None:
     """The workload with its newest claim and its contract, locked against other decisions for it."""
-    joined = workloads.join(
-        claims,
-        sa.and_(
-            claims.c.tenant_id == workloads.c.tenant_id,
-            claims.c.workload_id == workloads.c.workload_id,
-            claims.c.version == workloads.c.claim_version,
-        ),
-    ).join(
-        contracts,
-        sa.and_(
-            contracts.c.tenant_id == workloads.c.tenant_id,
-            contracts.c.contract_id == workloads.c.contract_id,
-        ),
+    joined = (
+        workloads.join(
+            claims,
+            sa.and_(
+                claims.c.tenant_id == workloads.c.tenant_id,
+                claims.c.workload_id == workloads.c.workload_id,
+                claims.c.version == workloads.c.claim_version,
+            ),
+        )
+        .join(
+            contracts,
+            sa.and_(
+                contracts.c.tenant_id == workloads.c.tenant_id,
+                contracts.c.contract_id == workloads.c.contract_id,
+            ),
+        )
+        .join(
+            partitions,
+            sa.and_(
+                partitions.c.tenant_id == workloads.c.tenant_id,
+                partitions.c.partition_id == workloads.c.partition_id,
+            ),
+        )
     )
     query = (
         sa.select(
             workloads.c.partition_id,
+            partitions.c.region,
             workloads.c.claim_version,
             workloads.c.planned_version,
             workloads.c.generation,
+            workloads.c.shortfall_units,
             claims.c.demand,
             contracts.c.contract_id,
             contracts.c.floor_share,

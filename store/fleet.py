@@ -168,8 +168,10 @@ async def mark_gone(connection: Connection, tenant_id: str, slots: Sequence[str]
 
 
 async def _lock_pools_of(connection: Connection, tenant_id: str, slots: Sequence[str]) -> None:
-    touched = sa.select(instances.c.pool_id.distinct()).where(
-        instances.c.tenant_id == tenant_id, instances.c.slot_key.in_(list(slots))
+    touched = (
+        sa.select(instances.c.pool_id)
+        .distinct()
+        .where(instances.c.tenant_id == tenant_id, instances.c.slot_key.in_(list(slots)))
     )
     await lock_capacity(connection, tenant_id, list((await connection.execute(touched)).scalars()))
 
