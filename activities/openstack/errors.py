@@ -26,6 +26,7 @@ PROVIDER_EXCEPTIONS = (
 )
 
 MAX_SAID_LENGTH = 400
+MAX_RETRY_AFTER_SECONDS = 3_600.0
 _QUOTA = re.compile(r"quota|exceeds? .*limit|limit exceeded", re.IGNORECASE)
 _NO_VALID_HOST = re.compile(r"no valid host|exhausted all hosts|not enough hosts", re.IGNORECASE)
 _KINDS: dict[int, ProviderErrorKind] = {
@@ -156,15 +157,19 @@ def _short(text: str) -> str:
 
 
 def _retry_after_seconds(response: requests.Response, now: datetime) -> float | None:
-    """Seconds the provider asks to wait, given as seconds or as a date; None when it does not ask."""
+    """Seconds the provider asks to wait, given as seconds or as a date; None when it does not ask.
+
+    At most an hour, so that one absurd answer does not stop a region for good.
+    """
     text = response.headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
-        return float(text)
+        return min(MAX_RETRY_AFTER_SECONDS, float(text))
     until = _http_date(text)
     if until is None:
         return None
     # The provider's clock is compared with itself where it tells the time.
-    return max(0.0, (until - (_http_date(response.headers.get("Date", "")) or now)).total_seconds())
+    seconds = (until - (_http_date(response.headers.get("Date", "")) or now)).total_seconds()
+    return min(MAX_RETRY_AFTER_SECONDS, max(0.0, seconds))
 
 
 def _http_date(text: str) -> datetime | None:

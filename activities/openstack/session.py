@@ -96,10 +96,18 @@ class Connections:
                 f"{region}: could not {attempted}: the region is not configured,"
                 f" known are {', '.join(self._settings.regions)}",
             )
-        with lock:
+        # Bounded, or calls would queue behind one login after another while the provider is silent.
+        if not lock.acquire(timeout=self._settings.read_timeout_seconds):
+            raise ProviderError(
+                ProviderErrorKind.UNAVAILABLE,
+                f"{region}: could not {attempted}: another call is still signing in; nothing was sent",
+            )
+        try:
             client = self._clients.get(region)
             if client is None:
                 client = self._clients[region] = self._connect(region, attempted)
+        finally:
+            lock.release()
         return client
 
     def _connect(self, region: str, attempted: str) -> RegionClient:

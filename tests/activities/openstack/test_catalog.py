@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from activities.openstack.catalog import OpenStackCatalog
 from activities.ports import ProviderErrorKind
 from domain.pool import PurchaseModel
+from lab.cloud.cloud import Cloud
 from lab.cloud.faults import FaultKind, FaultRule
+from lab.cloud.identity import PROJECT_ID, USER_ID
+from lab.cloud.leases import Lease, Reservation
 from lab.cloud.server import CloudHandle
 from lab.cloud.web.rates import RatesApi
 from tests.activities.openstack.hands import FLAVOR, HALL, POOL, REGION, Hands, caught, spec
@@ -83,6 +87,26 @@ def test_reservations_are_those_of_active_leases(cloud: CloudHandle, hands: Hand
     assert len(set(found.values())) == len(found)
     cloud.admin.advance(31 * 86_400)
     assert hands.catalog.committed_reservations(REGION) == {}
+
+
+def test_of_two_leases_the_one_that_lasts_longer_is_used(cloud: CloudHandle, hands: Hands) -> None:
+    pool = f"{HALL}-gp-l-committed"
+    held = hands.catalog.committed_reservations(REGION)[HALL, "gp.l"]
+    now = datetime.fromisoformat(cloud.admin.clock()["now"])
+
+    def shrink_and_book(inner: Cloud) -> None:
+        region = inner.regions[REGION]
+        _, reservation = region.leases.reservation(held) or pytest.fail("the lease is gone")
+        reservation.amount = 1
+        for name, days in (("long", 90), ("short", 5)):
+            end = now + timedelta(days=days)
+            booked = Reservation(f"reservation-{name}", pool, "flavor:instance", 1, reservation.asked)
+            region.book(Lease(name, name, PROJECT_ID, USER_ID, now, end, now, reservations=[booked]))
+
+    cloud.call(shrink_and_book)
+    assert hands.catalog.committed_reservations(REGION)[HALL, "gp.l"] == "reservation-long"
+    cloud.admin.advance(6 * 86_400)
+    assert hands.catalog.committed_reservations(REGION)[HALL, "gp.l"] == "reservation-long"
 
 
 def test_prices_in_another_currency_are_refused(

@@ -15,7 +15,12 @@ from keystoneauth1.session import Session
 from openstack.exceptions import raise_from_response
 from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
-from activities.openstack.errors import MAX_SAID_LENGTH, kind_of_fault, provider_error
+from activities.openstack.errors import (
+    MAX_RETRY_AFTER_SECONDS,
+    MAX_SAID_LENGTH,
+    kind_of_fault,
+    provider_error,
+)
 from activities.ports import ProviderError, ProviderErrorKind
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -141,6 +146,8 @@ def test_long_words_are_cut() -> None:
             {"Retry-After": "Sun, 29 Nov 2026 09:00:30 GMT", "Date": "Sun, 29 Nov 2026 09:00:20 GMT"},
             10.0,
         ),
+        ({"Retry-After": "9" * 400}, MAX_RETRY_AFTER_SECONDS),
+        ({"Retry-After": "Sun, 29 Nov 2099 12:00:30 GMT"}, MAX_RETRY_AFTER_SECONDS),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "-5"}, None),
         ({"Retry-After": ""}, None),

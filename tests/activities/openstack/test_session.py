@@ -7,6 +7,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from threading import Event
 
 import psycopg
 import pytest
@@ -68,6 +69,26 @@ def test_the_first_call_signs_in_and_discovers_once_for_all_threads(cloud: Cloud
     asked = [each["path"].rsplit("/", 1)[-1] for each in cloud.admin.requests(recent=50)["recent"]]
     assert (asked.count("tokens"), asked.count("v2.1"), asked.count("detail")) == (1, 1, THREADS)
     assert hands.counted.taken == {REGION: len(asked)}
+
+
+def test_nobody_waits_for_ever_behind_a_login(cloud: CloudHandle) -> None:
+    reached, released = Event(), Event()
+
+    class StuckBudget:
+        def take(self, region: str) -> None:
+            reached.set()
+            released.wait(30)
+
+    hands = Hands(cloud, StuckBudget(), read_timeout_seconds=0.2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hands.compute.list_managed, REGION)
+        assert reached.wait(30)
+        error = caught(hands.compute.create_batch, spec(), 1)
+        released.set()
+        assert first.result(30) == []
+    assert (error.kind, error.in_doubt) == (ProviderErrorKind.UNAVAILABLE, False)
+    assert "still signing in" in str(error)
+    hands.connections.close()
 
 
 def test_an_expired_token_costs_the_refusal_the_login_and_the_second_try(
