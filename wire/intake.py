@@ -8,8 +8,11 @@ numbers, `no` and `on` are texts. Numbers that are not whole come as `Decimal`, 
 from __future__ import annotations
 
 import codecs
+import gc
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, NoReturn
 
@@ -29,6 +32,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_LAST_WORD = re.compile(r"[\w.+-]*\s*")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _YAML_BASE: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -57,7 +61,8 @@ def parse_documents(
     if start == len(text):
         raise UnreadableInput("the input is empty; JSON or YAML is expected")
     if text[start] in "{[":
-        documents = _json_documents(text, start)
+        with _collection_paused():
+            documents = _json_documents(text, start)
     elif len(body) > max_yaml_bytes:
         raise UnreadableInput(
             f"the input is YAML of {len(body):,} bytes, the limit for YAML is {max_yaml_bytes:,}:"
@@ -66,6 +71,18 @@ def parse_documents(
     else:
         documents = _yaml_documents(text)
     return [document for document in documents if document is not None]
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """JSON holds no cycles, and looking for some among millions of new objects takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _decoded(body: bytes) -> str:
@@ -138,7 +155,7 @@ def _find(text: str, literal: str, position: int) -> int:
 
 def _json_error(text: str, error: json.JSONDecodeError) -> UnreadableInput:
     what = error.msg[0].lower() + error.msg[1:]
-    ends = error.pos >= len(text.rstrip()) or "nterminated" in error.msg
+    ends = "nterminated" in error.msg or _LAST_WORD.fullmatch(text, error.pos) is not None
     hint = ". The input ends before the JSON is complete: was it cut short?" if ends else ""
     return UnreadableInput(f"not JSON: {what}{hint}", *_place(text, error.pos))
 

@@ -107,8 +107,9 @@ class _Reading:
         place = pod_place(spec)
         amounts = pods.pod_amounts(spec)
         size = check_size(pods.pod_size(amounts))
+        found = (*pods.remarks(amounts), *place.remarks)
         self.tally.count(name, owner, Ask(((size, 1),), place.requirements))
-        for remark in (*pods.remarks(amounts), *place.remarks):
+        for remark in found:
             self.tally.note(remark, name)
         if not has_status:
             self.tally.note("has no status: counted as a pod that is not submitted yet", name)

@@ -155,8 +155,9 @@ class _Reading:
         units = [(check_size(size), count) for size, count in job_units(request).items()]
         copies = self._copies(name, job)
         places = Requirements(gpu_type=request.gpus.kind)
+        found = (*remarks(request), *_unread(job))
         self.tally.count(name, owner, Ask(tuple((size, copies * count) for size, count in units), places))
-        for remark in (*remarks(request), *_unread(job)):
+        for remark in found:
             self.tally.note(remark, name)
 
     def _copies(self, name: str, job: Job) -> int:

@@ -6,6 +6,7 @@ Data parsers v0.0.37 and v0.0.38 print plain numbers and null, later ones object
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from decimal import Decimal
@@ -49,8 +50,10 @@ def _number(value: object, where: str, unset: Collection[int]) -> int | None:
 
 def _integral(value: float | Decimal) -> int | float | Decimal:
     """An int where the value is one of moderate size, else the value itself."""
-    is_whole = -(10**_MAX_DIGITS) < value < 10**_MAX_DIGITS and value == int(value)
-    return int(value) if is_whole else value
+    is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
+    if is_finite and abs(value) < 10**_MAX_DIGITS and value == int(value):
+        return int(value)
+    return value
 
 
 def _from_word(word: str, where: str) -> int | None:

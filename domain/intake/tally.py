@@ -123,7 +123,7 @@ class Tally:
         """Add one entry; raises `Unclear` when it alone is more than any claim may hold."""
         total = sum(units for _, units in ask.units)
         if total > MAX_UNITS:
-            raise Unclear(f"it asks for {shown(total)} units; allowed are at most {MAX_UNITS:,}")
+            raise Unclear(f"it asks for {total:,} units; allowed are at most {MAX_UNITS:,}")
         group = self._groups.setdefault(workload, {}).setdefault(ask.requirements, _Group())
         group.entries.add(name)
         for size, units in ask.units:
@@ -191,6 +191,11 @@ class Tally:
                 f"it asks for {total:,} units; allowed are at most {MAX_UNITS:,}: divide it into workloads",
             )
             return None
+        if len({size.gpus > 0 for size in group.units}) > 1:
+            self.note(
+                "has units with and without GPUs, all placed on GPU instances: two workloads part them",
+                f"workload {workload}",
+            )
         shaping = shape_units(group.units)
         self._note_rounding(workload, shaping)
         return Demand(shapes=shaping.shapes, requirements=requirements)

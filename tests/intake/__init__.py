@@ -1,0 +1,1 @@
+"""Claims from what schedulers print."""
