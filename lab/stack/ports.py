@@ -64,7 +64,7 @@ def choose(wanted: Ports, remembered: Ports, held: Set[str]) -> Ports:
         if name not in chosen:
             last = getattr(remembered, name)
             reusable = last and last not in chosen.values() and is_free(last)
-            chosen[name] = last if reusable else _any_free(chosen)
+            chosen[name] = last if reusable else any_free(chosen)
     return Ports(**chosen)
 
 
@@ -113,7 +113,7 @@ def _as_asked(name: str, port: int, chosen: dict[str, int]) -> int:
     return port
 
 
-def _any_free(chosen: dict[str, int]) -> int:
+def any_free(chosen: dict[str, int]) -> int:
     # Below the ephemeral range: a client that retries while a server is down could otherwise be given
     # the server's own port as its source, and keep the server from coming back.
     top = max(_ephemeral_start(), LOWEST_FREE_PORT + 1_000)
