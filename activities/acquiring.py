@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from temporalio import activity
 
-from activities.errors import application_error
+from activities.errors import application_error, kind_of_fault
 from activities.launch_specs import launch_spec
 from activities.placement_calls import (
     ACQUIRE,
@@ -123,12 +123,16 @@ class AcquiringActivities:
         async with self._engine.begin() as connection:
             await fleet.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
             await fleet.mark_active(connection, request.tenant_id, steps.active, now)
-        await self._fail(request, steps.fail, "launch", failed)
+        await self._fail(request, steps.fail, None, failed)
 
     async def _fail(
-        self, request: RegionRequest, failures: Sequence[Failure], kind: str, failed: list[_Failed]
+        self,
+        request: RegionRequest,
+        failures: Sequence[Failure],
+        kind: ProviderErrorKind | None,
+        failed: list[_Failed],
     ) -> None:
-        """End slots, and keep the workload out of their pools for a while."""
+        """End slots, and keep the workload out of their pools for a while; a fault's text tells its kind."""
         if not failures:
             return
         until = self._now() + timedelta(seconds=self._policy.backoff_seconds)
@@ -143,7 +147,7 @@ class AcquiringActivities:
                     until=until,
                     problem=failure.problem,
                 )
-        failed += [_Failed(one.pool_id, kind, one.problem) for one in failures]
+        failed += [_Failed(one.pool_id, kind or kind_of_fault(one.problem), one.problem) for one in failures]
 
     async def _delete(self, region: str, server_ids: Sequence[str]) -> None:
         for server_id in server_ids:
@@ -168,6 +172,9 @@ class AcquiringActivities:
         for one in wanted:
             row = row_of[one.slot_keys[0]]
             lease = leases.get((row["hall"], row["flavor"]))
+            if row["purchase_model"] == PurchaseModel.COMMITTED and lease is None:
+                await self._fail(request, _without_lease(one, row), ProviderErrorKind.QUOTA, failed)
+                continue
             spec = launch_spec(request, row, contract, lease)
             async with self._engine.begin() as connection:
                 await fleet.mark_requested(connection, request.tenant_id, one.slot_keys, self._now())
@@ -227,6 +234,12 @@ class AcquiringActivities:
                 ],
             )
             await asyncio.sleep(self._poll_seconds)
+
+
+def _without_lease(wanted: Request, row: sa.RowMapping) -> list[Failure]:
+    """Committed capacity without a lease would run as guaranteed capacity that nobody approved."""
+    problem = f"no active lease holds {row['flavor']} in {row['hall']}"
+    return [Failure(slot, row["pool_id"], problem) for slot in wanted.slot_keys]
 
 
 def _slot(row: sa.RowMapping) -> SlotView:

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from domain.claim import Demand
 from domain.claim_scaling import scaled
 from domain.intake import Intake
-from store import overview, workloads
+from store import claims, workloads
 from store.engine import Connection
 
-SCALE = "scale"
 ENTRIES_KEPT = 100
 ZERO_NOTE = "nothing in the list waits for a node: the claim becomes 0 units and its capacity is given back"
 
@@ -75,14 +74,14 @@ async def scale_claim(connection: Connection, tenant_id: str, workload_id: str, 
         tenant_id=tenant_id,
         workload_id=workload_id,
         demand=demand,
-        source=SCALE,
+        source=claims.SCALED,
         intake={"units": units},
     )
     return Claimed(workload_id, workload["partition_id"], demand, version, ())
 
 
 async def _of_size(connection: Connection, tenant_id: str, workload_id: str, units: int) -> Demand | None:
-    submitted = await overview.claim_to_scale(connection, tenant_id, workload_id)
+    submitted = await claims.claim_to_scale(connection, tenant_id, workload_id)
     return None if submitted is None else scaled(Demand.model_validate(submitted["demand"]), units)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from temporalio.exceptions import ApplicationError
 
 from activities.ports import ProviderError, ProviderErrorKind
 
+NO_VALID_HOST_TEXT = re.compile(r"no valid host|exhausted all hosts|not enough hosts", re.IGNORECASE)
+QUOTA_TEXT = re.compile(r"quota|exceeds? .*limit|limit exceeded", re.IGNORECASE)
 # Asking again with the same words cannot succeed; the workflow plans anew instead.
 FINAL_KINDS = frozenset(
     {ProviderErrorKind.QUOTA, ProviderErrorKind.BAD_REQUEST, ProviderErrorKind.NO_VALID_HOST}
@@ -28,3 +31,10 @@ def application_error(error: ProviderError) -> ApplicationError:
         non_retryable=error.kind in FINAL_KINDS,
         next_retry_delay=timedelta(seconds=wait) if wait is not None else None,
     )
+
+
+def kind_of_fault(text: str) -> ProviderErrorKind:
+    """What the fault of a server in ERROR means. UNKNOWN when the text says nothing we know."""
+    if NO_VALID_HOST_TEXT.search(text):
+        return ProviderErrorKind.NO_VALID_HOST
+    return ProviderErrorKind.QUOTA if QUOTA_TEXT.search(text) else ProviderErrorKind.UNKNOWN

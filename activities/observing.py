@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ from activities.ports import Catalog, PoolObservation, ProviderError, QuotaState
 from activities.scoring_calls import OBSERVE, Observed, ObserveRequest
 from domain.policy import ScoringPolicy
 from domain.pool import Pool
-from domain.quota import Headroom, InstanceSize, QuotaUsage, Usage, headroom
+from domain.quota import Headroom, InstanceSize, Launching, QuotaUsage, Usage, headroom
 from store import registry
 from store.engine import Engine
 from store.registry import PoolFilter, PoolReport
@@ -52,7 +52,8 @@ class ObservingActivities:
             pools = await registry.list_pools(
                 connection, request.tenant_id, PoolFilter(region=region), limit=POOLS_PER_REGION
             )
-            reports = self._reports(region, pools, seen, quota)
+            planned = await registry.unlaunched(connection, request.tenant_id, region)
+            reports = self._reports(region, pools, seen, _pending(pools, planned), _usage(quota))
             await registry.report_pools(connection, request.tenant_id, reports, self._now())
             for hall in sorted({pool.hall for pool in pools}):
                 await registry.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
@@ -63,23 +64,24 @@ class ObservingActivities:
         region: str,
         pools: Sequence[Pool],
         seen: Sequence[PoolObservation],
-        quota: QuotaState,
+        pending: Sequence[Launching],
+        usage: QuotaUsage,
     ) -> list[PoolReport]:
         """One report for every registered pool that the provider spoke of."""
         observed = {(one.hall, one.flavor, one.purchase_model): one for one in seen}
-        usage = _usage(quota)
-        rooms: dict[tuple[int, int], Headroom] = {}
+        rooms: dict[InstanceSize, Headroom] = {}
         reports = []
         for pool in pools:
             one = observed.get((pool.hall, pool.flavor, pool.purchase_model.value))
             if one is None:
                 continue
-            size = (pool.cpu_cores, pool.ram_gb * GIB_MIB)
+            size = _size(pool)
             room = rooms.get(size)
             if room is None:
                 room = rooms[size] = headroom(
                     usage,
-                    InstanceSize(cores=size[0], ram_mib=size[1]),
+                    size,
+                    pending,
                     alarm_share=self._policy.quota_alarm_share,
                 )
             reports.append(
@@ -94,6 +96,19 @@ class ObservingActivities:
             )
         _publish(region, rooms.values())
         return reports
+
+
+def _size(pool: Pool) -> InstanceSize:
+    return InstanceSize(cores=pool.cpu_cores, ram_mib=pool.ram_gb * GIB_MIB)
+
+
+def _pending(pools: Sequence[Pool], planned: Mapping[str, int]) -> list[Launching]:
+    """Planned instances that no quota contains yet, so that two plans do not count on the same room."""
+    return [
+        Launching(size=_size(pool), asked=planned[pool.pool_id], listed=0)
+        for pool in pools
+        if pool.pool_id in planned
+    ]
 
 
 def _usage(quota: QuotaState) -> QuotaUsage:

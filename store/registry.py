@@ -11,9 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from domain.acquisition import SlotState
 from domain.pool import Pool, PoolFacts, PoolState, next_state
 from store.engine import Connection
-from store.tables import correlation_groups, partitions, pool_capacity, pool_history, pools
+from store.tables import correlation_groups, instances, partitions, pool_capacity, pool_history, pools
 
 REPORT = sa.text(
     """
@@ -346,3 +347,18 @@ async def set_hall_lost(connection: Connection, tenant_id: str, hall: str, *, lo
         .returning(pool_capacity.c.pool_id)
     )
     return sorted(changed.scalars())
+
+
+async def unlaunched(connection: Connection, tenant_id: str, region: str) -> dict[str, int]:
+    """Slots by pool that are planned in a region and that the provider cannot have counted yet."""
+    query = (
+        sa.select(instances.c.pool_id, sa.func.count())
+        .where(
+            instances.c.tenant_id == tenant_id,
+            instances.c.region == region,
+            instances.c.state == SlotState.PLANNED,
+            instances.c.requested_at.is_(None),
+        )
+        .group_by(instances.c.pool_id)
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,6 +12,7 @@ from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
+from activities.errors import QUOTA_TEXT
 from activities.ports import ProviderError, ProviderErrorKind
 
 # The libraries' own, and what they raise on an answer that is no JSON or lacks what it must have.
@@ -27,8 +27,6 @@ PROVIDER_EXCEPTIONS = (
 
 MAX_SAID_LENGTH = 400
 MAX_RETRY_AFTER_SECONDS = 3_600.0
-_QUOTA = re.compile(r"quota|exceeds? .*limit|limit exceeded", re.IGNORECASE)
-_NO_VALID_HOST = re.compile(r"no valid host|exhausted all hosts|not enough hosts", re.IGNORECASE)
 _KINDS: dict[int, ProviderErrorKind] = {
     HTTPStatus.BAD_REQUEST: ProviderErrorKind.BAD_REQUEST,
     # Credentials that are not accepted stop a whole region until they are replaced.
@@ -40,13 +38,6 @@ _KINDS: dict[int, ProviderErrorKind] = {
     HTTPStatus.TOO_MANY_REQUESTS: ProviderErrorKind.THROTTLED,
 }
 _SAID_KEYS = ("message", "error_message", "detail", "faultstring")
-
-
-def kind_of_fault(text: str) -> ProviderErrorKind:
-    """What the fault of a server in ERROR means. UNKNOWN when the text says nothing we know."""
-    if _NO_VALID_HOST.search(text):
-        return ProviderErrorKind.NO_VALID_HOST
-    return ProviderErrorKind.QUOTA if _QUOTA.search(text) else ProviderErrorKind.UNKNOWN
 
 
 def provider_error(
@@ -95,7 +86,7 @@ def _unreachable(failure: requests.RequestException, prefix: str, creates: bool)
 
 def _kind_of_status(status: int, said: str) -> ProviderErrorKind:
     if status == HTTPStatus.FORBIDDEN:
-        return ProviderErrorKind.QUOTA if _QUOTA.search(said) else ProviderErrorKind.BAD_REQUEST
+        return ProviderErrorKind.QUOTA if QUOTA_TEXT.search(said) else ProviderErrorKind.BAD_REQUEST
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ProviderErrorKind.UNAVAILABLE
     return _KINDS.get(status, ProviderErrorKind.UNKNOWN)

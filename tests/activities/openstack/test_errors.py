@@ -15,10 +15,10 @@ from keystoneauth1.session import Session
 from openstack.exceptions import raise_from_response
 from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
+from activities.errors import kind_of_fault
 from activities.openstack.errors import (
     MAX_RETRY_AFTER_SECONDS,
     MAX_SAID_LENGTH,
-    kind_of_fault,
     provider_error,
 )
 from activities.ports import ProviderError, ProviderErrorKind
