@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.stack_fixtures"]
+pytest_plugins = ["tests.stack_fixtures", "tests.database", "tests.estates"]
