@@ -89,11 +89,7 @@ class ControlPlane:
         """Start one process and wait until it serves; one that runs already is left alone."""
         if self.running(name):
             return
-        command, environment, ready = {
-            CLOUD: (self._cloud_command(), {}, f"{self.cloud_url}/identity/v3"),
-            WORKER: ([sys.executable, "-m", "workers.main"], self._worker_environment(), self.metrics_url),
-            API: ([sys.executable, "-m", "api.main"], self._api_environment(), f"{self.api_url}/readyz"),
-        }[name]
+        command, environment, ready = self._launch(name)
         (self.data_dir / name).mkdir(exist_ok=True)
         log = self.data_dir / "logs" / f"{name}.log"
         started = process.spawn(
@@ -104,6 +100,15 @@ class ControlPlane:
         self._wait_ready(name, started, ready, log)
         if name == CLOUD:
             self._write_provider_file()
+
+    def _launch(self, name: str) -> tuple[list[str], dict[str, str], str]:
+        """Command, environment and the address that answers once the process serves."""
+        if name == CLOUD:
+            return self._cloud_command(), {}, f"{self.cloud_url}/identity/v3"
+        if name == WORKER:
+            command = [sys.executable, "-m", "workers.main"]
+            return command, self._worker_environment(), self.metrics_url
+        return [sys.executable, "-m", "api.main"], self._api_environment(), f"{self.api_url}/readyz"
 
     def stop(self, name: str) -> None:
         """Ask one process to stop and wait for it."""

@@ -12,7 +12,8 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.acquiring import AcquiringActivities
 from activities.finishing import FinishingActivities
@@ -33,9 +34,11 @@ from domain.ids import partition_queue, provider_queue
 from domain.policy import PlacementPolicy, ScoringPolicy
 from store.budget import BudgetStore
 from store.engine import Engine
+from workers.pulse import Pulse
 from workers.settings import WorkerSettings
 from workflows.placement import Placement
 from workflows.scoring import Observation, PlacementSweep, Scoring
+from workflows.signals import ForgivingSignals
 
 WORKFLOWS: Sequence[type] = (Placement, Scoring, Observation, PlacementSweep)
 # A worker that is told to stop lets running hands come to their next heartbeat.
@@ -44,6 +47,10 @@ GRACE = timedelta(seconds=10)
 REGION_SLOTS = 32
 PARTITION_SLOTS = 500
 MAX_BUDGET_WAIT_SECONDS = 60.0
+# Well below the shortest heartbeat timeout, so that a delayed heartbeat is not taken for a dead worker.
+HEARTBEATS_AT_MOST_EVERY = timedelta(seconds=4)
+# A workflow whose worker died waits for it this long before any other worker may take it over.
+STICKY_PATIENCE = timedelta(seconds=4)
 
 
 def utc_now() -> datetime:
@@ -89,7 +96,15 @@ def read_cloud_settings(path: Path) -> CloudSettings:
 
 
 def runner(settings: WorkerSettings) -> WorkflowRunner:
-    return SandboxedWorkflowRunner() if settings.sandbox else UnsandboxedWorkflowRunner()
+    return strict_sandbox() if settings.sandbox else UnsandboxedWorkflowRunner()
+
+
+def strict_sandbox() -> SandboxedWorkflowRunner:
+    """A sandbox in which a module that a workflow uses without saying so is an error."""
+    strict = SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
+    return SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_import_notification_policy(strict)
+    )
 
 
 def partition_worker(client: Client, engine: Engine, settings: WorkerSettings, partition_id: str) -> Worker:
@@ -99,7 +114,7 @@ def partition_worker(client: Client, engine: Engine, settings: WorkerSettings, p
     ranking = RankingActivities(engine, policy=ScoringPolicy(), now=utc_now)
     finishing = FinishingActivities(engine)
     sweeping = SweepingActivities(engine, client)
-    return _worker(
+    return make_worker(
         client,
         partition_queue(partition_id),
         settings,
@@ -133,7 +148,7 @@ def region_worker(
         poll_seconds=settings.poll_seconds,
     )
     observing = ObservingActivities(engine, provider.catalog, policy=ScoringPolicy(), now=utc_now)
-    return _worker(
+    return make_worker(
         client,
         provider_queue(region),
         settings,
@@ -143,7 +158,7 @@ def region_worker(
     )
 
 
-def _worker(
+def make_worker(
     client: Client,
     queue: str,
     settings: WorkerSettings,
@@ -152,6 +167,7 @@ def _worker(
     workflows: Sequence[type],
     activities: Sequence[Callable[..., Any]],
 ) -> Worker:
+    """A worker with the options that every queue of ours has."""
     return Worker(
         client,
         task_queue=queue,
@@ -164,4 +180,8 @@ def _worker(
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         graceful_shutdown_timeout=GRACE,
+        max_heartbeat_throttle_interval=HEARTBEATS_AT_MOST_EVERY,
+        default_heartbeat_throttle_interval=HEARTBEATS_AT_MOST_EVERY,
+        sticky_queue_schedule_to_start_timeout=STICKY_PATIENCE,
+        interceptors=[ForgivingSignals(), Pulse()],
     )

@@ -1,0 +1,131 @@
+"""All benches in turn, each on a fresh database of one embedded stack that is thrown away afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from rich.console import Console
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from lab.bench import active, bulk, durable, growth, planner
+from lab.bench.report import Figure, show, write
+from lab.bring_up import bring_up
+from lab.control_plane import ControlPlane, Pace
+from lab.stack.stack import Stack
+from store.engine import Engine, create_engine
+from store.migrate import upgrade
+
+LIVE_CLAIMS = 5_000
+INSTANCES_EACH = 8
+BUILD_SECONDS = 1.0
+CLOUD_BUILD_SECONDS = 20.0
+PARTITION = "k8s-eu-north"
+Echo = Callable[[str], None]
+
+
+def run(output: Path, console: Console) -> None:
+    """Measure everything, print the table, write `output`."""
+    console.print("planner: decisions per second of the rule alone")
+    figures = planner.measure()
+    folder = Path(tempfile.mkdtemp(prefix="sco-bench-"))
+    folder.chmod(0o755)
+    stack = Stack.start(folder)
+    try:
+        figures += asyncio.run(_on_stack(stack, console.print))
+    finally:
+        stack.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    show(console, figures)
+    write(output, figures)
+    console.print(f"bench: {len(figures)} figures in {output}")
+
+
+async def _on_stack(stack: Stack, echo: Echo) -> list[Figure]:
+    echo("growth: cost of a decision in a small and in a large fleet")
+    async with _database(stack, "growth") as (engine, _):
+        await bulk.prepare(engine)
+        figures = await growth.measure(engine)
+    _show(figures, echo)
+    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter)
+    echo(f"durable: placements through the workflow, {LIVE_CLAIMS:,} claims live")
+    async with _database(stack, "durable") as (engine, dsn):
+        await bulk.prepare(engine)
+        names = [f"live-{n}" for n in range(LIVE_CLAIMS)]
+        await bulk.live_claims(engine, names, INSTANCES_EACH, seed=6)
+        async with _worker(stack, dsn):
+            durables = await durable.measure(engine, client, LIVE_CLAIMS)
+    _show(durables, echo)
+    echo("active: the whole way to running instances on the simulated cloud")
+    actives = await _active(stack, client)
+    _show(actives, echo)
+    return figures + durables + actives
+
+
+def _show(figures: list[Figure], echo: Echo) -> None:
+    for one in figures:
+        echo(f"  {one.name} = {one.value:,.2f} {one.unit}")
+
+
+async def _active(stack: Stack, client: Client) -> list[Figure]:
+    pace = Pace(
+        cloud_speed=CLOUD_BUILD_SECONDS / BUILD_SECONDS, poll_seconds=0.25, provider_calls_per_second=500
+    )
+    plane = ControlPlane(stack, pace)
+    engine = create_engine(stack.postgres_dsn)
+    try:
+        await asyncio.to_thread(bring_up, plane, api=False)
+        await bulk.put_contract(engine)
+        return await active.measure(engine, client, PARTITION, BUILD_SECONDS)
+    finally:
+        await asyncio.to_thread(plane.stop_all)
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def _database(stack: Stack, name: str) -> AsyncIterator[tuple[Engine, str]]:
+    """A migrated database of its own."""
+    with psycopg.connect(stack.postgres_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    dsn = stack.dsn(name)
+    await asyncio.to_thread(upgrade, dsn)
+    engine = create_engine(dsn)
+    try:
+        yield engine, dsn
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def _worker(stack: Stack, dsn: str) -> AsyncIterator[None]:
+    """The worker of the durable benches, as a process of its own."""
+    environment = {
+        "SCO_DATABASE_URL": dsn,
+        "SCO_TEMPORAL_ADDRESS": stack.temporal_address,
+        "SCO_PARTITIONS": bulk.PARTITION,
+    }
+    process = await asyncio.to_thread(
+        subprocess.Popen,
+        [sys.executable, "-m", "lab.bench.worker"],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        if await asyncio.to_thread(process.stdout.readline) != b"ready\n":
+            raise RuntimeError("the bench worker did not start: see its messages above")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)

@@ -1,0 +1,38 @@
+"""The worker process of the durable benches: a real partition worker and the yardstick beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import uvloop
+
+from lab.bench.yardstick import QUEUE, Yardstick, YardstickActivities
+from store.engine import create_engine
+from workers.assemble import PARTITION_SLOTS, connect, make_worker, partition_worker
+from workers.settings import WorkerSettings
+
+
+async def run(settings: WorkerSettings) -> None:
+    engine = create_engine(settings.database_url.get_secret_value(), pool_size=settings.database_connections)
+    client = await connect(settings)
+    yardstick = YardstickActivities(engine)
+    await yardstick.prepare()
+    workers = [partition_worker(client, engine, settings, one) for one in settings.partitions]
+    workers.append(
+        make_worker(
+            client,
+            QUEUE,
+            settings,
+            slots=PARTITION_SLOTS,
+            workflows=[Yardstick],
+            activities=[yardstick.first, yardstick.second],
+        )
+    )
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.gather(*(worker.run() for worker in workers))
+
+
+if __name__ == "__main__":
+    uvloop.run(run(WorkerSettings()))
