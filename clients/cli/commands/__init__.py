@@ -1,0 +1,1 @@
+"""The commands of `sco`, one module for each group."""

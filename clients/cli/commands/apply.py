@@ -1,0 +1,117 @@
+"""`sco apply`: contracts, workloads and pools from files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from clients.cli.answers import Applied, read
+from clients.cli.api import Api, json_body, path
+from clients.cli.failures import Failure, usage
+from clients.cli.files import Document, read_documents
+from clients.cli.session import checked_name, session_of
+from domain.intake.words import shown
+
+API_VERSION = "sco/v1"
+IDENTITY = {"Pool": "poolId", "Contract": "contractId", "Workload": "workloadId"}
+"""The kinds in the order in which they are applied, each with the field that names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applicable:
+    kind: str
+    name: str
+    body: dict[str, object]
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()} {self.name}"
+
+
+def apply(
+    context: typer.Context,
+    files: Annotated[
+        list[str],
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="YAML or JSON with one or more documents; - is standard input. May be repeated.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Create or change contracts, workloads and pools from files.
+
+    All documents of all files are checked first. Then pools are applied, then contracts, then
+    workloads. The first refusal ends it; what was applied stays, and applying the files again is safe.
+
+    \b
+    Examples:
+      sco apply -f examples/contracts/orders-daily.yaml
+      cat pools.yaml contracts.yaml | sco apply -f -
+    """
+    session = session_of(context)
+    order = list(IDENTITY)
+    found = [_applicable(document) for document in read_documents(files)]
+    _refuse_repeats(found)
+    pending = sorted(found, key=lambda one: order.index(one.kind))
+    for position, one in enumerate(pending):
+        try:
+            answer = read(Applied, _send(session.api, one), one.kind.lower())
+        except Failure as failure:
+            raise _stopped(failure, pending, position) from None
+        session.screen.line(f"{one} applied")
+        for warning in answer.warnings:
+            session.screen.note(f"warning: {warning}")
+
+
+def _applicable(document: Document) -> Applicable:
+    kind, version = document.fields.get("kind"), document.fields.get("apiVersion")
+    if version != API_VERSION:
+        raise usage(f"{document.place}: apiVersion is {shown(version)}; {API_VERSION} is expected")
+    if not isinstance(kind, str) or kind not in IDENTITY:
+        raise usage(
+            f"{document.place}: kind is {shown(kind)}; {', '.join(IDENTITY)} are expected", *_hint(kind)
+        )
+    field = IDENTITY[kind]
+    name = document.fields.get(field)
+    if not isinstance(name, str):
+        raise usage(f"{document.place}: {field} is {shown(name)}; the name of the {kind.lower()} is expected")
+    try:
+        checked_name(kind.lower(), name)
+    except Failure as failure:
+        raise usage(f"{document.place}: {field}: {failure.problem}") from None
+    in_path = () if kind == "Pool" else (field,)
+    known = {"apiVersion", "kind", *in_path}
+    return Applicable(kind, name, {key: value for key, value in document.fields.items() if key not in known})
+
+
+def _hint(kind: object) -> list[str]:
+    return ["a claim is not applied but submitted: sco claim -f FILE"] if kind == "Claim" else []
+
+
+def _refuse_repeats(found: list[Applicable]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for one in found:
+        if (one.kind, one.name) in seen:
+            raise usage(f"{one} is given twice: which of the two counts? keep one")
+        seen.add((one.kind, one.name))
+
+
+def _send(api: Api, one: Applicable) -> Any:
+    body = json_body(one.body)
+    if one.kind == "Pool":
+        return api.post("/factory/compute-pools", body)
+    return api.put(path("contracts" if one.kind == "Contract" else "workloads", one.name), body)
+
+
+def _stopped(failure: Failure, pending: list[Applicable], position: int) -> Failure:
+    applied = ", ".join(map(str, pending[:position])) or "nothing"
+    left = ", ".join(map(str, pending[position:]))
+    return Failure(
+        failure.code,
+        f"{pending[position]}: {failure.problem}",
+        (*failure.hints, f"applied: {applied}", f"not applied: {left}"),
+    )

@@ -1,0 +1,169 @@
+"""`sco get`: lists."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clients.cli import lists_view
+from clients.cli.answers import Contract, Generation, Partition, Placement, Pool, WorkloadSummary, read_all
+from clients.cli.api import Listed, Query, path
+from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output, WorkloadName
+from clients.cli.screen import Format
+from clients.cli.session import Session, checked_name, session_of
+from domain.pool import PoolState, PurchaseModel
+
+get = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List pools, workloads, contracts and plans."
+)
+
+Region = Annotated[
+    str | None, typer.Option("--region", metavar="NAME", help="Only this region.", show_default=False)
+]
+Hall = Annotated[
+    str | None, typer.Option("--hall", metavar="NAME", help="Only this hall.", show_default=False)
+]
+State = Annotated[
+    PoolState | None, typer.Option("--state", help="Only pools in this state.", show_default=False)
+]
+Model = Annotated[
+    PurchaseModel | None,
+    typer.Option("--purchase-model", help="Only this purchase model.", show_default=False),
+]
+Sku = Annotated[
+    str | None, typer.Option("--sku", metavar="NAME", help="Only this SKU family.", show_default=False)
+]
+
+
+@get.command()
+def pools(
+    context: typer.Context,
+    *,
+    region: Region = None,
+    hall: Hall = None,
+    state: State = None,
+    purchase_model: Model = None,
+    sku: Sku = None,
+    limit: Limit = DEFAULT_LIMIT,
+    output: Output = Format.TABLE,
+) -> None:
+    """List compute pools, by name.
+
+    \b
+    Examples:
+      sco get pools --region eu-north --purchase-model reclaimable
+      sco get pools --hall eu-north-h1 --sku gp -o json
+    """
+    query: Query = {
+        "region": region,
+        "hall": hall,
+        "state": state,
+        "purchaseModel": purchase_model,
+        "skuFamily": sku,
+    }
+    session = session_of(context)
+    listed = session.api.listing("/factory/compute-pools", query, limit)
+    if not _printed(session, listed, output):
+        lists_view.pools(session.screen, read_all(Pool, listed.items, "pools"))
+    _say_more(session, listed, limit)
+
+
+@get.command()
+def workloads(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE) -> None:
+    """List workloads, by name, with how far their claims are.
+
+    \b
+    Example:
+      sco get workloads
+    """
+    session = session_of(context)
+    listed = session.api.listing("/workloads", {}, limit)
+    if not _printed(session, listed, output):
+        lists_view.workloads(session.screen, read_all(WorkloadSummary, listed.items, "workloads"))
+    _say_more(session, listed, limit)
+
+
+@get.command()
+def contracts(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE) -> None:
+    """List contracts, by name.
+
+    \b
+    Example:
+      sco get contracts -o yaml
+    """
+    session = session_of(context)
+    listed = session.api.listing("/contracts", {}, limit)
+    if not _printed(session, listed, output):
+        lists_view.contracts(session.screen, read_all(Contract, listed.items, "contracts"))
+    _say_more(session, listed, limit)
+
+
+@get.command()
+def partitions(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE) -> None:
+    """List partitions: one scheduler cluster in one region each.
+
+    \b
+    Example:
+      sco get partitions
+    """
+    session = session_of(context)
+    listed = session.api.listing("/partitions", {}, limit)
+    if not _printed(session, listed, output):
+        lists_view.partitions(session.screen, read_all(Partition, listed.items, "partitions"))
+    _say_more(session, listed, limit)
+
+
+@get.command()
+def placements(
+    context: typer.Context,
+    workloads: Annotated[
+        list[str], typer.Argument(metavar="WORKLOAD...", help="The workloads' names.", show_default=False)
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show how far the placements of workloads are.
+
+    \b
+    Example:
+      sco get placements orders-daily nightly-train
+    """
+    session = session_of(context)
+    names = [checked_name("workload", name) for name in workloads]
+    listed = Listed([session.api.get(path("placements", name)) for name in names], has_more=False)
+    if not _printed(session, listed, output):
+        lists_view.placements(session.screen, read_all(Placement, listed.items, "placements"))
+
+
+@get.command()
+def generations(
+    context: typer.Context,
+    workload: WorkloadName,
+    limit: Limit = DEFAULT_LIMIT,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the plan generations of a workload, newest first.
+
+    \b
+    Example:
+      sco get generations orders-daily --limit 5
+    """
+    session = session_of(context)
+    where = path("placements", checked_name("workload", workload), "generations")
+    listed = session.api.listing(where, {}, limit)
+    if not _printed(session, listed, output):
+        lists_view.generations(session.screen, read_all(Generation, listed.items, "plan generations"))
+    _say_more(session, listed, limit)
+
+
+def _printed(session: Session, listed: Listed, output: Format) -> bool:
+    """Whether the list was printed as a document; else it is for people."""
+    if output is Format.TABLE:
+        return False
+    session.screen.document(listed.items, output)
+    return True
+
+
+def _say_more(session: Session, listed: Listed, limit: int) -> None:
+    if listed.has_more:
+        session.screen.note(f"the first {limit:,} are listed and there are more: raise --limit")

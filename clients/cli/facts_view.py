@@ -1,0 +1,92 @@
+"""One thing on the screen, as names and values."""
+
+from __future__ import annotations
+
+from clients.cli.answers import Contract, Pool, RankedPartition, Status
+from clients.cli.lists_view import gpu
+from clients.cli.screen import Screen
+from clients.cli.texts import duration, moment, number, percent
+
+
+def pool(screen: Screen, one: Pool) -> None:
+    screen.title(f"pool {one.pool_id}: {one.state}")
+    free = one.capacity_instances - one.reserved_instances
+    discount = 1 - one.price_per_hour_usd / one.guaranteed_price_per_hour_usd
+    blocked = one.not_placeable_text or one.not_placeable_reason or "the server gave no reason"
+    screen.facts(
+        [
+            ("takes work", "yes" if one.placeable else f"no: {blocked}"),
+            ("where", f"{one.region}, {one.hall}, group {one.group_id} (by {one.group_basis})"),
+            ("boundary", f"{one.security_boundary}, tenant {one.tenant_id}"),
+            ("kind", f"{one.kind}, {one.purchase_model}, flavor {one.flavor}"),
+            ("instance", _instance(one)),
+            ("price", f"{number(one.price_per_hour_usd)} USD per instance and hour"),
+            (
+                "guaranteed",
+                f"{number(one.guaranteed_price_per_hour_usd)} USD; this pool is {percent(discount)} below it",
+            ),
+            (
+                "free",
+                f"{free:,} of {one.capacity_instances:,} instances; {one.reserved_instances:,} reserved",
+            ),
+            ("utilization", f"{percent(one.utilization)}, queue depth {one.queue_depth:,}"),
+            ("reported", moment(one.reported_at)),
+            ("cold start", f"{one.cold_start_seconds:,} s"),
+            ("endpoint", one.endpoint_ref or "none"),
+            ("version", f"{one.version}"),
+        ]
+    )
+
+
+def _instance(one: Pool) -> str:
+    parts = [f"{one.cpu_cores:,} vCPU", f"{one.ram_gb:,} GiB", one.arch]
+    if one.gpu_count:
+        parts.append(f"{gpu(one)}, {one.vram_gb:,} GB each")
+    if one.nvme:
+        parts.append("local NVMe")
+    parts.append(f"{one.nic_gbps:,} Gbps")
+    return f"{one.sku_family}, size {one.size}: {', '.join(parts)}"
+
+
+def contract(screen: Screen, one: Contract) -> None:
+    screen.title(f"contract {one.contract_id}: tier {one.tier}")
+    screen.facts(
+        [
+            ("floor", f"{percent(one.floor_share)} of every claim on committed capacity"),
+            ("caps", f"{percent(one.pool_cap_share)} per pool, {percent(one.group_cap_share)} per group"),
+            ("endures", f"{number(one.tolerated_interruptions_per_hour)} interruptions per hour"),
+            ("drain budget", f"{one.drain_budget_seconds} s"),
+            ("from commit", one.repo_commit or "unknown"),
+            *(("warning", warning) for warning in one.warnings),
+        ]
+    )
+
+
+def status(screen: Screen, server: str, one: Status) -> None:
+    screen.title(f"server {server} at {moment(one.at)}")
+    phases = ", ".join(f"{total:,} {phase}" for phase, total in one.workloads_by_phase.items() if total)
+    screen.facts(
+        [
+            ("placements", "can run" if one.temporal_reachable else "cannot run: Temporal cannot be reached"),
+            ("workloads", phases or "none"),
+            ("events to be sent", f"{one.outbox_waiting:,}"),
+        ]
+    )
+    if one.pools:
+        screen.line()
+        screen.table(
+            (">POOLS", "STATE", "MODEL"),
+            [(f"{count.pools:,}", count.state, count.purchase_model) for count in one.pools],
+        )
+    if one.partitions:
+        screen.line()
+        screen.table(
+            ("PARTITION", "REGION", "SCHEDULER", ">RANKING", ">AGE"),
+            [_ranked(partition) for partition in one.partitions],
+        )
+
+
+def _ranked(one: RankedPartition) -> tuple[str, ...]:
+    version = "none yet" if one.ranking_version is None else f"{one.ranking_version:,}"
+    age = "-" if one.ranking_age_seconds is None else duration(one.ranking_age_seconds)
+    return one.partition_id, one.region, one.scheduler, version, age

@@ -1,0 +1,93 @@
+"""Files that a command is given: bytes, or the documents in them, or a failure that says where."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients.cli.failures import usage
+from domain.intake import IntakeRefused, read_claim
+from domain.intake.own import looks_like_claim
+from domain.intake.words import is_mapping, shown
+from wire.intake import MAX_BYTES, UnreadableInput, parse_documents
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file. `place` names it in messages."""
+
+    place: str
+    fields: dict[str, object]
+
+
+def read_bytes(name: str) -> bytes:
+    """The bytes of a file, or of standard input for `-`."""
+    try:
+        if name == STDIN:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise usage(f"cannot read {spoken(name)}: {reason}", "check the name given with -f") from None
+    if len(content) > MAX_BYTES:
+        raise usage(f"{spoken(name)} is longer than {MAX_BYTES:,} bytes, which is the limit")
+    return content
+
+
+def spoken(name: str) -> str:
+    return "standard input" if name == STDIN else f"'{name}'"
+
+
+def parsed(name: str, content: bytes) -> list[object]:
+    try:
+        return parse_documents(content)
+    except UnreadableInput as error:
+        raise usage(f"{spoken(name)}, {error}") from None
+
+
+def read_documents(names: Sequence[str]) -> list[Document]:
+    """Every document of every file; each is an object."""
+    found = []
+    for name in names:
+        documents = parsed(name, read_bytes(name))
+        if not documents:
+            raise usage(f"{spoken(name)} holds no document")
+        for index, document in enumerate(documents, start=1):
+            place = f"{spoken(name)}, document {index}"
+            if not is_mapping(document):
+                raise usage(f"{place} is {shown(document)}; an object with apiVersion and kind is expected")
+            found.append(Document(place, document))
+    return found
+
+
+def workload_of(name: str, content: bytes) -> str:
+    """The one workload that a claim of ours names. A list from a scheduler may hold work of many."""
+    documents = parsed(name, content)
+    ours = [document for document in documents if is_mapping(document) and looks_like_claim(document)]
+    if not ours or len(ours) < len(documents):
+        raise usage(
+            f"{spoken(name)} is a scheduler's list, which may hold work of many workloads",
+            f"say whose claim it is with --workload NAME{_marked(documents)}",
+        )
+    named = [document.get("workload") for document in ours]
+    names = sorted({text for text in named if isinstance(text, str)})
+    if len(names) != 1 or len(names) < len(set(map(str, named))):
+        raise usage(
+            f"{spoken(name)} names {', '.join(names) if names else 'no workload'}; exactly one is expected",
+            "write workload: NAME into each claim of the file, or choose one with --workload NAME",
+        )
+    return names[0]
+
+
+def _marked(documents: list[object]) -> str:
+    """The workloads that entries of the list name themselves."""
+    intake = read_claim(documents, workload=None)
+    if isinstance(intake, IntakeRefused) or not intake.workloads:
+        return ""
+    return f"; its entries name {', '.join(intake.workloads)}"
