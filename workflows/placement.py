@@ -9,10 +9,11 @@ elsewhere a bounded number of times; then what is missing is a shortfall, and th
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
 from typing import TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.placement_calls import (
@@ -41,12 +42,22 @@ with workflow.unsafe.imports_passed_through():
 Answer = TypeVar("Answer", RegionAcquired, RegionReleased)
 
 
+class Launched(Enum):
+    """How far the launches of one plan came. A region that was not reached keeps its units: planning
+    again would wait for it again."""
+
+    FULLY = auto()
+    PARTLY = auto()
+    NOT_REACHED = auto()
+
+
 @workflow.defn(name=PLACEMENT)
 class Placement:
     """Places one workload. `claim_changed` says that there is something newer to plan for."""
 
     def __init__(self) -> None:
-        self._wanted_version = 0
+        self._told_version = 0
+        self._planned_version = 0
         self._poked = False
 
     @workflow.signal(name=CLAIM_CHANGED)
@@ -55,7 +66,7 @@ class Placement:
         if change is None or change.claim_version is None:
             self._poked = True
         else:
-            self._wanted_version = max(self._wanted_version, change.claim_version)
+            self._told_version = max(self._told_version, change.claim_version)
 
     @workflow.run
     async def run(self, request: PlacementInput) -> Finished:
@@ -67,25 +78,27 @@ class Placement:
             if workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(request)
+            workflow.upsert_search_attributes([terms.PHASE.value_set(terms.PLACING)])
 
     def _something_newer(self, finished: Finished) -> bool:
-        return self._poked or finished.newer_claim
+        return self._poked or finished.newer_claim or self._told_version > self._planned_version
 
     async def _place(self, request: PlacementInput) -> Finished:
         """Plan, launch and plan again while launches fail; then give back and record."""
-        failed = True
         for attempt in range(terms.MAX_REPLANS + 1):
-            self._poked = False
             decided = await self._decide(request, attempt)
-            failed = await self._acquire(request, decided)
-            if not failed or decided.claim_version < self._wanted_version:
+            launched = await self._acquire(request, decided)
+            if launched is not Launched.PARTLY or self._told_version > self._planned_version:
                 break
-        if decided.releases and not failed:
+        if decided.releases and launched is Launched.FULLY:
             await self._release(request)
         return await self._finish(request)
 
     async def _decide(self, request: PlacementInput, attempt: int) -> Decided:
         workflow.set_current_details(_planning(request, attempt))
+        # A claim is committed before its signal is sent, so this decision reads whatever was told so far.
+        # A version that does not exist, typed by a person, asks for one more plan and not for one forever.
+        self._poked, self._told_version = False, 0
         decided: Decided = await workflow.execute_local_activity(
             DECIDE,
             DecideRequest(
@@ -99,12 +112,13 @@ class Placement:
             local_retry_threshold=terms.LOCAL_RETRY_THRESHOLD,
             summary="decide and commit a plan generation",
         )
+        self._planned_version = decided.claim_version
         return decided
 
-    async def _acquire(self, request: PlacementInput, decided: Decided) -> bool:
-        """Launch in every region at once; returns whether any launch failed or a region stayed away."""
+    async def _acquire(self, request: PlacementInput, decided: Decided) -> Launched:
+        """Launch in every region at once."""
         if not decided.acquire_regions:
-            return False
+            return Launched.FULLY
         workflow.set_current_details(_launching(decided))
         answers = await asyncio.gather(
             *(
@@ -112,7 +126,9 @@ class Placement:
                 for region in decided.acquire_regions
             )
         )
-        return any(answer is None or answer.failures for answer in answers)
+        if any(answer is None for answer in answers):
+            return Launched.NOT_REACHED
+        return Launched.PARTLY if any(answer and answer.failures for answer in answers) else Launched.FULLY
 
     async def _release(self, request: PlacementInput) -> None:
         plan: ReleasePlan = await workflow.execute_activity(
@@ -155,7 +171,7 @@ class Placement:
             )
             return answered
         except ActivityError as error:
-            if isinstance(error.cause, asyncio.CancelledError):
+            if is_cancelled_exception(error):
                 raise
             workflow.logger.warning("region %s was not reached: %s", region, error.cause)
             return None
