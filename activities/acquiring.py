@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -36,7 +34,9 @@ from domain.acquisition import (
 from domain.policy import PlacementPolicy
 from domain.pool import PurchaseModel
 from store import fleet
-from store.engine import Engine
+from store import slots as store_slots
+from store.engine import Connection, Engine
+from store.workloads import lock_workload
 
 FINAL_KINDS = frozenset(
     {
@@ -47,15 +47,6 @@ FINAL_KINDS = frozenset(
         ProviderErrorKind.NOT_FOUND,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A pool's failed launches in one run of the activity."""
-
-    pool_id: str
-    kind: str
-    problem: str
 
 
 class AcquiringActivities:
@@ -85,83 +76,86 @@ class AcquiringActivities:
     @activity.defn(name=ACQUIRE)
     async def acquire_region(self, request: RegionRequest) -> RegionAcquired:
         """Bring every open slot in the region to ACTIVE, or fail it with its reason."""
-        failed: list[_Failed] = []
         while True:
-            activity.heartbeat(len(failed))
-            servers = await self._list(request)
-            slots = await self._slots(request, servers)
+            activity.heartbeat()
+            slots, servers = await self._look(request)
             steps = next_steps(
                 [_slot(row) for row in slots], [_server(one) for one in servers], self._now(), self._terms
             )
+            await self._record(request, steps)
             if steps.done:
                 active = sum(row["state"] == SlotState.ACTIVE for row in slots) + len(steps.active)
-                await self._record(request, steps, failed)
-                return RegionAcquired(region=request.region, active=active, failures=_summary(failed))
-            await self._record(request, steps, failed)
+                return RegionAcquired(
+                    region=request.region, active=active, failures=await self._failures(request)
+                )
             await self._delete(request.region, steps.delete)
-            await self._launch(request, slots, steps.request, failed)
+            await self._launch(request, slots, steps.request)
             await asyncio.sleep(self._poll_seconds)
 
-    async def _list(self, request: RegionRequest) -> Sequence[Server]:
+    async def _look(self, request: RegionRequest) -> tuple[Sequence[sa.RowMapping], Sequence[Server]]:
+        """Slots and servers. Live slots are read first: a server bound meanwhile must not seem to vanish."""
+        of_region = (request.tenant_id, request.workload_id, request.region)
+        async with self._engine.connect() as connection:
+            live = await store_slots.live_slots(connection, *of_region)
         try:
-            return await asyncio.to_thread(self._compute.list_workload, request.region, request.workload_id)
+            servers = await asyncio.to_thread(
+                self._compute.list_workload, request.region, request.workload_id
+            )
         except ProviderError as error:
             raise application_error(error) from error
-
-    async def _slots(self, request: RegionRequest, servers: Sequence[Server]) -> Sequence[sa.RowMapping]:
         batches = sorted({one.batch_key for one in servers if one.batch_key is not None})
         async with self._engine.connect() as connection:
-            return await fleet.slots_in_region(
-                connection, request.tenant_id, request.workload_id, request.region, batches
-            )
+            ended = await store_slots.ended_slots(connection, *of_region, batches)
+        return list({row["slot_key"]: row for row in (*live, *ended)}.values()), servers
 
-    async def _record(self, request: RegionRequest, steps: Steps, failed: list[_Failed]) -> None:
+    async def _record(self, request: RegionRequest, steps: Steps) -> None:
         """Write down what the list showed, in one transaction, before anything is deleted or asked for."""
         if not (steps.bind or steps.active or steps.fail):
             return
-        now = self._now()
         async with self._engine.begin() as connection:
-            await fleet.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
-            await fleet.mark_active(connection, request.tenant_id, steps.active, now)
-        await self._fail(request, steps.fail, None, failed)
+            await lock_workload(connection, request.tenant_id, request.workload_id)
+            await store_slots.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
+            await store_slots.mark_active(connection, request.tenant_id, steps.active, self._now())
+            await self._fail(connection, request, steps.fail)
 
     async def _fail(
-        self,
-        request: RegionRequest,
-        failures: Sequence[Failure],
-        kind: ProviderErrorKind | None,
-        failed: list[_Failed],
+        self, connection: Connection, request: RegionRequest, failures: Sequence[Failure]
     ) -> None:
-        """End slots, and keep the workload out of their pools for a while; a fault's text tells its kind."""
-        if not failures:
-            return
+        """End slots, and keep the workload out of their pools for a while."""
         until = self._now() + timedelta(seconds=self._policy.backoff_seconds)
-        async with self._engine.begin() as connection:
-            await fleet.mark_failed(connection, request.tenant_id, failures)
-            for failure in sorted({one.pool_id: one for one in failures}.values()):
-                await fleet.back_off(
-                    connection,
-                    tenant_id=request.tenant_id,
-                    workload_id=request.workload_id,
-                    pool_id=failure.pool_id,
-                    until=until,
-                    problem=failure.problem,
-                )
-        failed += [_Failed(one.pool_id, kind or kind_of_fault(one.problem), one.problem) for one in failures]
+        await store_slots.mark_failed(connection, request.tenant_id, request.workload_id, failures)
+        for failure in sorted({one.pool_id: one for one in failures}.values()):
+            await store_slots.back_off(
+                connection,
+                tenant_id=request.tenant_id,
+                workload_id=request.workload_id,
+                pool_id=failure.pool_id,
+                until=until,
+                problem=failure.problem,
+            )
+
+    async def _failures(self, request: RegionRequest) -> tuple[PoolFailure, ...]:
+        """What failed since the plan was made, also in an earlier run that ended before it could tell."""
+        async with self._engine.connect() as connection:
+            rows = await store_slots.failures_since_plan(
+                connection, request.tenant_id, request.workload_id, request.region
+            )
+        return tuple(PoolFailure(kind=kind_of_fault(row["problem"]), **row) for row in rows)
 
     async def _delete(self, region: str, server_ids: Sequence[str]) -> None:
+        """Ask for every deletion, then tell of the first that was refused: one server holds up no other."""
+        refused: ProviderError | None = None
         for server_id in server_ids:
+            activity.heartbeat()
             try:
                 await asyncio.to_thread(self._compute.delete, region, server_id)
             except ProviderError as error:
-                raise application_error(error) from error
+                refused = refused or error
+        if refused is not None:
+            raise application_error(refused) from refused
 
     async def _launch(
-        self,
-        request: RegionRequest,
-        slots: Sequence[sa.RowMapping],
-        wanted: Sequence[Request],
-        failed: list[_Failed],
+        self, request: RegionRequest, slots: Sequence[sa.RowMapping], wanted: Sequence[Request]
     ) -> None:
         if not wanted:
             return
@@ -170,28 +164,31 @@ class AcquiringActivities:
             contract = await fleet.contract_of(connection, request.tenant_id, request.workload_id)
         leases = await self._leases(request.region, slots)
         for one in wanted:
+            activity.heartbeat()
             row = row_of[one.slot_keys[0]]
             lease = leases.get((row["hall"], row["flavor"]))
             if row["purchase_model"] == PurchaseModel.COMMITTED and lease is None:
-                await self._fail(request, _without_lease(one, row), ProviderErrorKind.QUOTA, failed)
-                continue
-            spec = launch_spec(request, row, contract, lease)
-            async with self._engine.begin() as connection:
-                await fleet.mark_requested(connection, request.tenant_id, one.slot_keys, self._now())
-            activity.heartbeat(one.batch_key)
-            await self._create(request, one, spec, failed)
+                async with self._engine.begin() as connection:
+                    await self._fail(connection, request, _without_lease(one, row))
+            else:
+                await self._create(request, one.slot_keys, launch_spec(request, row, contract, lease))
 
-    async def _create(
-        self, request: RegionRequest, wanted: Request, spec: BatchSpec, failed: list[_Failed]
-    ) -> None:
+    async def _create(self, request: RegionRequest, wanted: Sequence[str], spec: BatchSpec) -> None:
         """Ask once. What the answer leaves open is found by the next list, not by asking again."""
+        settle = timedelta(seconds=self._terms.settle_seconds)
+        async with self._engine.begin() as connection:
+            slots = await store_slots.mark_requested(
+                connection, request.tenant_id, wanted, at=self._now(), settle=settle
+            )
+        if not slots:
+            return
         try:
-            await asyncio.to_thread(self._compute.create_batch, spec, len(wanted.slot_keys))
+            await asyncio.to_thread(self._compute.create_batch, spec, len(slots))
         except ProviderError as error:
             if error.kind in FINAL_KINDS and not error.in_doubt:
-                pool_id = spec.metadata["sco_pool"]
-                failures = [Failure(slot, pool_id, str(error)) for slot in wanted.slot_keys]
-                await self._fail(request, failures, error.kind, failed)
+                failures = [Failure(slot, spec.metadata["sco_pool"], str(error)) for slot in slots]
+                async with self._engine.begin() as connection:
+                    await self._fail(connection, request, failures)
             elif error.retry_after_seconds is not None:
                 await asyncio.sleep(min(error.retry_after_seconds, self._terms.settle_seconds))
 
@@ -214,13 +211,12 @@ class AcquiringActivities:
         released = 0
         while True:
             activity.heartbeat(released)
-            servers = await self._list(request)
+            slots, servers = await self._look(request)
             present = {one.server_id: one for one in servers}
-            slots = await self._slots(request, servers)
             leaving = [row for row in slots if row["state"] == SlotState.RELEASING]
             gone = [row["slot_key"] for row in leaving if row["server_id"] not in present]
             async with self._engine.begin() as connection:
-                await fleet.mark_gone(connection, request.tenant_id, gone)
+                await store_slots.mark_gone(connection, request.tenant_id, request.workload_id, gone)
             released += len(gone)
             if len(gone) == len(leaving):
                 return RegionReleased(region=request.region, released=released)
@@ -256,15 +252,3 @@ def _slot(row: sa.RowMapping) -> SlotView:
 
 def _server(one: Server) -> ServerView:
     return ServerView(one.server_id, one.batch_key, one.status, one.created_at, one.fault)
-
-
-def _summary(failed: Sequence[_Failed]) -> tuple[PoolFailure, ...]:
-    """Failures by pool, with the last problem of each."""
-    counts = Counter(one.pool_id for one in failed)
-    last = {one.pool_id: one for one in failed}
-    return tuple(
-        PoolFailure(
-            pool_id=pool_id, kind=last[pool_id].kind, problem=last[pool_id].problem, instances=counts[pool_id]
-        )
-        for pool_id in sorted(counts)
-    )

@@ -14,7 +14,7 @@ from activities.placement_calls import (
 )
 from domain.ids import event_id
 from domain.reasons import ShortfallReason
-from store import fleet, outbox, workloads
+from store import fleet, outbox, slots, workloads
 from store.engine import Engine
 from store.tables import Phase
 from wire.events import PLACEMENT_FINISHED
@@ -30,7 +30,7 @@ class FinishingActivities:
     async def plan_release(self, request: WorkloadRequest) -> ReleasePlan:
         """Mark what the workload holds beyond its plan; returns the regions where servers are to go."""
         async with self._engine.begin() as connection:
-            leaving = await fleet.mark_surplus(connection, request.tenant_id, request.workload_id)
+            leaving = await slots.mark_surplus(connection, request.tenant_id, request.workload_id)
         return ReleasePlan(regions=tuple(sorted({row["region"] for row in leaving})))
 
     @activity.defn(name=FINISH)

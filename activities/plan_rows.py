@@ -29,16 +29,20 @@ class Booking:
 
     targets: tuple[Target, ...]
     slots: tuple[Slot, ...]
-    shrinks: bool
 
 
 def holdings(held: Sequence[HeldRow], wanted: RequirementClass) -> tuple[Holding, ...]:
-    """What is held, for the planner. Shapes that the claim has no more are not held for it."""
+    """What is held, for the planner. Shapes that the claim has no more are not held for it.
+
+    Instances beyond their target wait to be given back: a plan that counted on them would keep them.
+    """
     index_of = {shape_key(shape): index for index, shape in enumerate(wanted.shapes)}
     return tuple(
-        Holding(row.pool_id, index_of[row.shape_key], row.units, row.usable, row.generation)
+        Holding(row.pool_id, index_of[row.shape_key], row.units, instances, row.generation)
         for row in held
-        if row.shape_key in index_of and row.units > 0 and row.usable > 0
+        if (instances := min(row.usable, row.target_instances)) > 0
+        and row.shape_key in index_of
+        and row.units > 0
     )
 
 
@@ -75,17 +79,15 @@ def booking(
                 Slot(slot_key(batch, place), batch, one.pool_id, entry.region, key)
                 for place in range(min(batch_instances, new - number))
             ]
-    wanted_now = {(one.pool_id, one.shape_key): one.instances for one in targets}
-    shrinks = any(row.usable > wanted_now.get((row.pool_id, row.shape_key), 0) for row in held)
-    return Booking(tuple(targets), tuple(slots), shrinks)
+    return Booking(tuple(targets), tuple(slots))
 
 
 def is_same_plan(answer: Plan, booked: Booking, held: Sequence[HeldRow], shortfall_units: int) -> bool:
-    """Whether the plan asks for exactly what is held, with the same shortfall as was recorded."""
+    """Whether the plan asks for exactly what the last one did, with the same shortfall as was recorded."""
     now = {(row.pool_id, row.shape_key): (row.units, row.target_instances) for row in held if row.units > 0}
     then = {(one.pool_id, one.shape_key): (one.units, one.instances) for one in booked.targets}
     missing = sum(one.units for one in answer.shortfalls)
-    return not booked.slots and not booked.shrinks and now == then and missing == shortfall_units
+    return not booked.slots and now == then and missing == shortfall_units
 
 
 def outcome_of(answer: Plan) -> str:

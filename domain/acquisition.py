@@ -124,9 +124,17 @@ def next_steps(
     for slot in slots:
         if slot.state is SlotState.BUILDING and slot.server_id not in seen:
             steps.fail.append(Failure(slot.slot_key, slot.pool_id, "its server vanished while it was built"))
+        if slot.state is not SlotState.PLANNED and slot.attempts > 1 and _is_settling(slot, now, terms):
+            steps.waiting += 1
     for batch_key, left in free.items():
         _ask(batch_key, left, now, terms, steps)
     return steps
+
+
+def _is_settling(slot: SlotView, now: datetime, terms: AcquisitionTerms) -> bool:
+    """Whether the last request may still bring a server; after a second request, one too many."""
+    settle = timedelta(seconds=terms.settle_seconds)
+    return slot.requested_at is not None and now - slot.requested_at < settle
 
 
 def _free_slots(slots: Sequence[SlotView]) -> dict[str, list[SlotView]]:
@@ -189,10 +197,9 @@ def _adopt(free: list[SlotView], server: ServerView, steps: Steps) -> None:
 
 def _ask(batch_key: str, left: list[SlotView], now: datetime, terms: AcquisitionTerms, steps: Steps) -> None:
     """Free slots of one batch: ask for them once the last request had time to show."""
-    settle = timedelta(seconds=terms.settle_seconds)
     due = []
     for slot in left:
-        if slot.requested_at is not None and now - slot.requested_at < settle:
+        if _is_settling(slot, now, terms):
             steps.waiting += 1
         elif slot.attempts >= terms.max_attempts:
             problem = f"no server appeared after {slot.attempts} requests"

@@ -17,7 +17,6 @@ from store.registry import lock_capacity
 from store.tables import (
     claims,
     contracts,
-    instances,
     partitions,
     placement_decisions,
     plan_generations,
@@ -25,6 +24,7 @@ from store.tables import (
     reservations,
     workloads,
 )
+from store.workloads import lock_workload
 
 PULSES = sa.text(
     """
@@ -43,6 +43,18 @@ HELD = sa.text(
     LEFT JOIN instances i USING (tenant_id, workload_id, pool_id, shape_key)
     WHERE r.tenant_id = :tenant AND r.workload_id = :workload
     GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2
+    """
+)
+
+
+# Arrays, because a statement with a parameter for each value has room for a few thousand slots only.
+PLAN_SLOTS = sa.text(
+    """
+    INSERT INTO instances (tenant_id, workload_id, partition_id, generation, state,
+                           slot_key, batch_key, pool_id, region, shape_key)
+    SELECT :tenant, :workload, :partition, :generation, 'planned', s.*
+    FROM unnest(CAST(:slot_keys AS text[]), CAST(:batch_keys AS text[]), CAST(:pools AS text[]),
+                CAST(:regions AS text[]), CAST(:shape_keys AS text[])) AS s
     """
 )
 
@@ -128,7 +140,11 @@ async def list_generations(
 
 
 async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) -> sa.RowMapping | None:
-    """The workload with its newest claim and its contract, locked against other decisions for it."""
+    """The workload with its newest claim and its contract, locked against other decisions for it.
+
+    It is read only once it is locked: what a transaction committed that was waited for is seen whole.
+    """
+    await lock_workload(connection, tenant_id, workload_id)
     joined = (
         workloads.join(
             claims,
@@ -170,7 +186,6 @@ async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) 
         )
         .select_from(joined)
         .where(workloads.c.tenant_id == tenant_id, workloads.c.workload_id == workload_id)
-        .with_for_update(of=workloads)
     )
     return (await connection.execute(query)).mappings().first()
 
@@ -264,22 +279,18 @@ async def write_slots(
     if not slots:
         return
     await lock_capacity(connection, tenant_id, sorted({slot.pool_id for slot in slots}))
-    rows = [
-        {
-            "tenant_id": tenant_id,
-            "slot_key": slot.slot_key,
-            "workload_id": workload_id,
-            "partition_id": partition_id,
-            "pool_id": slot.pool_id,
-            "region": slot.region,
-            "shape_key": slot.shape_key,
-            "generation": generation,
-            "batch_key": slot.batch_key,
-            "state": "planned",
-        }
-        for slot in slots
-    ]
-    await connection.execute(insert(instances).values(rows))
+    named = {
+        "tenant": tenant_id,
+        "workload": workload_id,
+        "partition": partition_id,
+        "generation": generation,
+        "slot_keys": [slot.slot_key for slot in slots],
+        "batch_keys": [slot.batch_key for slot in slots],
+        "pools": [slot.pool_id for slot in slots],
+        "regions": [slot.region for slot in slots],
+        "shape_keys": [slot.shape_key for slot in slots],
+    }
+    await connection.execute(PLAN_SLOTS, named)
 
 
 async def mark_planned(

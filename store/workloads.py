@@ -159,6 +159,18 @@ async def find_workload(connection: Connection, tenant_id: str, workload_id: str
     return row
 
 
+async def lock_workload(connection: Connection, tenant_id: str, workload_id: str) -> None:
+    """Lock a workload against whoever else changes its plan or its slots, until the transaction ends.
+
+    It comes before every other lock on what belongs to the workload, so that two never wait for each
+    other. Rows that only refer to the workload may still be written by others.
+    """
+    query = sa.select(workloads.c.workload_id).where(
+        workloads.c.tenant_id == tenant_id, workloads.c.workload_id == workload_id
+    )
+    await connection.execute(query.with_for_update(key_share=True))
+
+
 async def list_workloads(
     connection: Connection, tenant_id: str, *, after: str = "", limit: int = 1000
 ) -> Sequence[sa.RowMapping]:
