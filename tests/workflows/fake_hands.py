@@ -57,18 +57,19 @@ PATIENCE_SECONDS = 30.0
 class FakeHands:
     """A workload with a newest claim, and regions in which launches may fail.
 
-    `failing` launches report a failed pool, then they succeed. In an `unreachable` region nobody works.
+    `failing` launches report a failed pool, then they succeed. In an `unreachable` region they never end.
     A hand that is held waits until it is let go.
     """
 
-    def __init__(self, regions: Sequence[str] = ("here",)) -> None:
-        self.tag = uuid4().hex[:8]
+    def __init__(self, regions: Sequence[str] = ("here",), tag: str | None = None) -> None:
+        self.tag = tag or uuid4().hex[:8]
         self.partition = f"test-{self.tag}"
         self.workload = f"orders-{self.tag}"
         self.regions = tuple(f"{region}-{self.tag}" for region in regions)
         self.newest = 1
         self.failing = 0
         self.surplus = False
+        self.opening = True
         self.unreachable: frozenset[str] = frozenset()
         self.no_claim = False
         self.lost_answers = 0
@@ -133,13 +134,15 @@ class FakeHands:
             cost_per_hour="2.744795",
             depth_premium_per_hour="0.050105",
             currency="USD",
-            acquire_regions=self.regions,
+            acquire_regions=self.regions if self.opening else (),
             releases=self.surplus,
         )
 
     @activity.defn(name=ACQUIRE)
     async def acquire(self, request: RegionRequest) -> RegionAcquired:
         await self._called(ACQUIRE, request)
+        if request.region in self.unreachable:
+            raise ConnectionError("nobody answers there")
         failures: tuple[PoolFailure, ...] = ()
         if self.failing:
             self.failing -= 1
@@ -222,7 +225,6 @@ class Stage:
                 activities=[hands.acquire, hands.release, hands.observe],
             )
             for region in hands.regions
-            if region not in hands.unreachable
         ]
         async with partition:
             for region in regions:

@@ -56,7 +56,8 @@ def test_a_signal_handler_takes_one_parameter_that_may_be_left_out(path: Path) -
     for handler in handlers(parsed(path)):
         arguments = handler.args
         assert len(arguments.args) == 2, f"{handler.name} takes {len(arguments.args) - 1} parameters"
-        assert not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs)
+        others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
+        assert not any(others), f"{handler.name} takes more than one plain parameter"
         assert [ast.unparse(one) for one in arguments.defaults] == ["None"]
         assert not isinstance(handler, ast.AsyncFunctionDef), f"{handler.name} must only change state"
 

@@ -1,0 +1,199 @@
+"""Records one history of every path through the workflows: `python -m tests.workflows.record_histories`.
+
+Run it when a workflow was changed on purpose and no execution of the old code is left anywhere; until
+then a change must replay the histories that are here. It starts a Temporal server of its own, plays
+each story with fake hands, and writes `histories/<story>.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.common import RetryPolicy
+
+from activities.placement_calls import ACQUIRE, CLAIM_CHANGED, FINISH
+from domain.ids import partition_queue, provider_queue
+from tests.workflows.fake_hands import TENANT, FakeHands, Stage, open_stage, own_server
+from workflows import terms
+from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
+
+FOLDER = Path(__file__).parent / "histories"
+LONG_HISTORY = {"limit.historyCount.suggestContinueAsNew": "20"}
+
+Handle = WorkflowHandle[Any, Any]
+Story = Callable[[Stage, FakeHands], Awaitable[Handle]]
+
+
+async def placed(stage: Stage, hands: FakeHands) -> Handle:
+    await stage.place(hands)
+    return stage.handle(hands)
+
+
+async def planned_again(stage: Stage, hands: FakeHands) -> Handle:
+    hands.failing = 1
+    return await placed(stage, hands)
+
+
+async def shortfall(stage: Stage, hands: FakeHands) -> Handle:
+    hands.failing = 1000
+    return await placed(stage, hands)
+
+
+async def grown(stage: Stage, hands: FakeHands) -> Handle:
+    """A second run that launches and has nothing to give back."""
+    await stage.place(hands)
+    await stage.newer(hands)
+    await stage.result(hands)
+    return stage.handle(hands)
+
+
+async def shrunk(stage: Stage, hands: FakeHands) -> Handle:
+    """Nothing to launch, something to give back."""
+    hands.surplus, hands.opening = True, False
+    return await placed(stage, hands)
+
+
+async def moved(stage: Stage, hands: FakeHands) -> Handle:
+    hands.surplus = True
+    return await placed(stage, hands)
+
+
+async def coalesced(stage: Stage, hands: FakeHands) -> Handle:
+    hands.hold(ACQUIRE)
+    await stage.start(hands)
+    await hands.until(ACQUIRE)
+    await stage.newer(hands, versions=3)
+    hands.let_go(ACQUIRE)
+    await stage.result(hands)
+    return stage.handle(hands)
+
+
+async def claimed_at_the_end(stage: Stage, hands: FakeHands) -> Handle:
+    hands.hold(FINISH)
+    await stage.start(hands)
+    await hands.until(FINISH)
+    await stage.newer(hands)
+    hands.let_go(FINISH)
+    await stage.result(hands)
+    return stage.handle(hands)
+
+
+async def continued_as_new(stage: Stage, hands: FakeHands) -> Handle:
+    """The first run, whose history became long."""
+    hands.hold(ACQUIRE)
+    handle = await stage.start(hands)
+    await hands.until(ACQUIRE)
+    first = (await handle.describe()).run_id
+    await stage.newer(hands, versions=20)
+    hands.let_go(ACQUIRE)
+    await stage.result(hands)
+    return stage.client.get_workflow_handle(handle.id, run_id=first)
+
+
+async def region_unreachable(stage: Stage, hands: FakeHands) -> Handle:
+    """With a short patience: replay does not depend on its length."""
+    terms.REGION_PATIENCE = timedelta(seconds=1)
+    hands.unreachable = frozenset(hands.regions[:1])
+    return await placed(stage, hands)
+
+
+async def database_away(stage: Stage, hands: FakeHands) -> Handle:
+    """Long enough that a retry of the decision waits in the server."""
+    terms.DECIDE_RETRY = RetryPolicy(initial_interval=terms.LOCAL_RETRY_THRESHOLD * 1.5)
+    hands.lost_answers = 1
+    return await placed(stage, hands)
+
+
+async def extra_arguments(stage: Stage, hands: FakeHands) -> Handle:
+    hands.hold(ACQUIRE)
+    handle = await stage.start(hands)
+    await hands.until(ACQUIRE)
+    await handle.signal(CLAIM_CHANGED, args=[{"claim_version": 2}, "please"])
+    hands.let_go(ACQUIRE)
+    await stage.result(hands)
+    return handle
+
+
+async def cancelled(stage: Stage, hands: FakeHands) -> Handle:
+    hands.hold(ACQUIRE)
+    handle = await stage.start(hands)
+    await hands.until(ACQUIRE)
+    await handle.cancel()
+    try:
+        await stage.result(hands)
+    except WorkflowFailureError:
+        hands.let_go(ACQUIRE)
+    return handle
+
+
+async def scoring(stage: Stage, hands: FakeHands) -> Handle:
+    request = ScoringInput(tenant_id=TENANT, partition_id=hands.partition)
+    return await _ended(stage, Scoring.run, request, "scoring", partition_queue(hands.partition))
+
+
+async def sweep(stage: Stage, hands: FakeHands) -> Handle:
+    request = ScoringInput(tenant_id=TENANT, partition_id=hands.partition)
+    return await _ended(stage, PlacementSweep.run, request, "sweep", partition_queue(hands.partition))
+
+
+async def observation(stage: Stage, hands: FakeHands) -> Handle:
+    request = ObservationInput(tenant_id=TENANT, region=hands.regions[0])
+    return await _ended(stage, Observation.run, request, "observation", provider_queue(hands.regions[0]))
+
+
+async def _ended(stage: Stage, run: Any, request: Any, workflow_id: str, queue: str) -> Handle:
+    handle: Handle = await stage.client.start_workflow(run, request, id=workflow_id, task_queue=queue)
+    await handle.result()
+    return handle
+
+
+STORIES: Mapping[str, Story] = {
+    story.__name__: story
+    for story in (
+        *(placed, planned_again, shortfall, grown, shrunk, moved, coalesced, claimed_at_the_end),
+        *(continued_as_new, region_unreachable, database_away, extra_arguments, cancelled),
+        *(scoring, sweep, observation),
+    )
+}
+# The sandbox would load their changed terms anew.
+WITH_OTHER_TERMS = {"region_unreachable", "database_away"}
+
+
+async def record(name: str, stage: Stage) -> None:
+    kept = terms.REGION_PATIENCE, terms.DECIDE_RETRY
+    hands = FakeHands(("here", "there"), tag=name.replace("_", "-"))
+    try:
+        async with stage.playing(hands, sandbox=name not in WITH_OTHER_TERMS):
+            handle = await STORIES[name](stage, hands)
+            history = await handle.fetch_history()
+    finally:
+        terms.REGION_PATIENCE, terms.DECIDE_RETRY = kept
+    content = json.dumps(without_machine(json.loads(history.to_json())), indent=1)
+    (FOLDER / f"{name}.json").write_text(content + "\n")
+    print(f"{name}: {len(history.events)} events")
+
+
+def without_machine(told: Any) -> Any:
+    """A history without stack traces: they name folders of the machine that recorded it."""
+    if isinstance(told, dict):
+        return {key: without_machine(value) for key, value in told.items() if key != "stackTrace"}
+    return [without_machine(each) for each in told] if isinstance(told, list) else told
+
+
+async def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.json"):
+        old.unlink()
+    async with own_server({}) as usual, own_server(LONG_HISTORY) as forgetful:
+        for name in STORIES:
+            await record(name, await open_stage(forgetful if name == "continued_as_new" else usual))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

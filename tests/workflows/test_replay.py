@@ -1,0 +1,94 @@
+"""Recorded histories of every path still replay, so an upgrade does not stop what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Interceptor, Replayer
+from temporalio.workflow import NondeterminismError
+
+from activities.placement_calls import (
+    ACQUIRE,
+    DECIDE,
+    FINISH,
+    PLACEMENT,
+    PLAN_RELEASE,
+    RELEASE,
+    Finished,
+    PlacementInput,
+)
+from activities.scoring_calls import OBSERVE, SCORE
+from tests.workflows.chronicle import chronicle
+from tests.workflows.record_histories import FOLDER, STORIES
+from workers.assemble import WORKFLOWS, strict_sandbox
+from workflows.placement import Placement
+from workflows.signals import ForgivingSignals
+
+FORGIVING: tuple[Interceptor, ...] = (ForgivingSignals(),)
+
+
+@workflow.defn(name=PLACEMENT, sandboxed=False)
+class PlacementThatSleepsFirst(Placement):
+    """A change that must not go unnoticed: one more timer."""
+
+    @workflow.run
+    async def run(self, request: PlacementInput) -> Finished:
+        await workflow.sleep(1)
+        return await super().run(request)
+
+
+def recorded(story: str) -> WorkflowHistory:
+    return WorkflowHistory.from_json(f"placement/{story}", (FOLDER / f"{story}.json").read_text())
+
+
+def replayer(workflows: Sequence[type], interceptors: Sequence[Interceptor] = FORGIVING) -> Replayer:
+    return Replayer(
+        workflows=workflows,
+        workflow_runner=strict_sandbox(),
+        data_converter=pydantic_data_converter,
+        interceptors=interceptors,
+    )
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_recorded_history_replays(story: str) -> None:
+    await replayer(WORKFLOWS).replay_workflow(recorded(story))
+
+
+def test_every_history_has_its_story() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(STORIES)
+
+
+def test_the_histories_hold_the_paths_they_are_named_after() -> None:
+    told = {story: chronicle(recorded(story)) for story in STORIES}
+    assert told["placed"].count(DECIDE) == 1
+    assert told["planned_again"].count(DECIDE) == 2
+    assert told["shortfall"].count(DECIDE) > 2
+    assert {f"+{ACQUIRE}", f"+{FINISH}"} <= set(told["grown"])
+    assert f"+{ACQUIRE}" not in told["shrunk"]
+    assert told["shrunk"].count(f"-{RELEASE}") == 2
+    assert {f"-{ACQUIRE}", f"-{PLAN_RELEASE}", f"-{RELEASE}"} <= set(told["moved"])
+    assert (told["coalesced"].count("signal"), told["coalesced"].count(DECIDE)) == (4, 2)
+    assert told["claimed_at_the_end"].count(f"-{FINISH}") == 2
+    assert told["continued_as_new"].count("signal") == 21
+    assert told["region_unreachable"].count(f"-{ACQUIRE}") == 1
+    assert told["extra_arguments"].count(DECIDE) == 2
+    assert f"+{FINISH}" not in told["cancelled"]
+    assert (told["scoring"], told["observation"]) == (
+        [f"+{SCORE}", f"-{SCORE}"],
+        [f"+{OBSERVE}", f"-{OBSERVE}"],
+    )
+
+
+async def test_a_changed_workflow_is_noticed() -> None:
+    with pytest.raises(NondeterminismError):
+        await replayer([PlacementThatSleepsFirst]).replay_workflow(recorded("placed"))
+
+
+async def test_a_signal_with_extra_arguments_needs_the_interceptor() -> None:
+    with pytest.raises(Exception, match="positional argument"):
+        await replayer(WORKFLOWS, ()).replay_workflow(recorded("extra_arguments"))
