@@ -8,7 +8,7 @@ comes out as a difference with its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from uuid import UUID
@@ -16,7 +16,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from activities.explaining import UnknownPlacement
+from activities.explaining import find_generation
 from activities.plan_rows import decision_row, generation_row
 from domain.claim import Demand
 from domain.intake.words import clean
@@ -24,15 +24,16 @@ from domain.model import Frozen
 from domain.placement.filters import RequirementClass, Shortlist, shortlist
 from domain.placement.portfolio import Question, plan
 from domain.placement.record import question_document, question_from
-from domain.placement.scoring import SCORER_VERSION, PoolInputs, PoolScore, Ranking, rank
-from store import decisions, rankings, workloads
+from domain.placement.scoring import SCORER_VERSION, PoolInputs, Ranking, rank
+from store import decisions, rankings, registry, workloads
 from store.engine import Connection
 
 # What a stored document of another shape makes the rules raise.
 UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError)
 MAX_DIFFERENCES = 100
 MAX_SHOWN = 200
-DECIDED = ("ranking_id", "class_key", "allocations", "shortfalls", "outcome")
+ABSENT = "absent"
+DECIDED = ("ranking_id", "class_key", "allocations", "reasons", "shortfalls", "outcome")
 GENERATION = (
     "units",
     "placed_units",
@@ -77,16 +78,14 @@ class _Stored:
     listed: sa.RowMapping
     decision: sa.RowMapping
     demand: Demand
+    home_region: str
 
 
 async def replay_placement(
     connection: Connection, tenant_id: str, workload_id: str, generation: int | None = None
 ) -> Replay:
     """Decide a plan generation again, the newest unless one is named. `UnknownPlacement` without one."""
-    decision_id = await decisions.decision_id_of(connection, tenant_id, workload_id, generation)
-    if decision_id is None:
-        what = "no plan generation yet" if generation is None else f"no plan generation {generation}"
-        raise UnknownPlacement(f"workload {workload_id!r} has {what}")
+    decision_id = await find_generation(connection, tenant_id, workload_id, generation)
     decision = await decisions.find_decision(connection, tenant_id, decision_id)
     assert decision is not None
     found = await _compare(connection, tenant_id, decision)
@@ -112,6 +111,7 @@ async def _compare(connection: Connection, tenant_id: str, decision: sa.RowMappi
             listed=await rankings.find_shortlist(connection, tenant_id, ranking_id, decision["class_key"]),
             decision=decision,
             demand=await _demand(connection, tenant_id, decision),
+            home_region=await _home_region(connection, tenant_id, decision["workload_id"]),
         )
     except ValidationError as error:
         return [_unreadable(error.title, error)]
@@ -123,6 +123,13 @@ async def _demand(connection: Connection, tenant_id: str, decision: sa.RowMappin
         connection, tenant_id, decision["workload_id"], decision["claim_version"]
     )
     return Demand.model_validate(claim["demand"])
+
+
+async def _home_region(connection: Connection, tenant_id: str, workload_id: str) -> str:
+    """Where a claim runs that names no region: that of its workload's partition, which is fixed."""
+    workload = await workloads.find_workload(connection, tenant_id, workload_id)
+    regions = {name: region for name, region, _ in await registry.list_partitions(connection, tenant_id)}
+    return regions[workload["partition_id"]]
 
 
 def _differences(stored: _Stored) -> Iterator[Difference]:
@@ -138,71 +145,74 @@ def _differences(stored: _Stored) -> Iterator[Difference]:
         listed = shortlist(ranking, wanted)
         yield from _of_shortlist(stored, wanted, listed)
         part = "decision"
-        yield from _of_decision(stored.decision, question_from(stored.decision["question"], listed))
+        question = question_from(stored.decision["question"], listed)
+        claimed = [group.units for group in stored.demand.shapes]
+        yield from _changed("claim.units", claimed, list(question.units))
+        yield from _of_decision(stored.decision, question)
     except UNREADABLE as error:
         yield _unreadable(part, error)
 
 
 def _of_ranking(stored: Ranking, again: Ranking) -> Iterator[Difference]:
     yield from _changed("ranking.scorerVersion", stored.scorer_version, again.scorer_version)
-    before = {score.facts.pool_id: score for score in stored.scores}
-    after = {score.facts.pool_id: score for score in again.scores}
+    before = {score.facts.pool_id: score.model_dump() for score in stored.scores}
+    after = {score.facts.pool_id: score.model_dump() for score in again.scores}
     for pool_id in sorted(before.keys() | after.keys()):
-        one, other = before.get(pool_id), after.get(pool_id)
-        if one is None or other is None:
-            yield from _changed(f"ranking.scores[{pool_id}]", _presence(one), _presence(other))
-        elif one != other:
-            for name in PoolScore.model_fields:
-                place = f"ranking.scores[{pool_id}].{name}"
-                yield from _changed(place, getattr(one, name), getattr(other, name))
+        part = f"ranking.scores[{pool_id}]"
+        if pool_id in before and pool_id in after:
+            yield from _parts(part, before[pool_id], after[pool_id])
+        else:
+            yield Difference(
+                part=part, stored=_presence(pool_id in before), recomputed=_presence(pool_id in after)
+            )
 
 
-def _presence(score: PoolScore | None) -> str:
-    return "absent" if score is None else "present"
+def _presence(is_there: bool) -> str:
+    return "present" if is_there else ABSENT
 
 
 def _of_shortlist(stored: _Stored, wanted: RequirementClass, again: Shortlist) -> Iterator[Difference]:
     listed, demand = stored.listed, stored.demand
     yield from _changed("shortlist.classKey", listed["class_key"], wanted.key)
     yield from _changed("claim.shapes", [group.shape for group in demand.shapes], list(wanted.shapes))
-    yield from _changed("claim.requirements", demand.requirements, wanted.requirements)
-    yield from _listed("shortlist.fill", listed["fill"], [entry.pool_id for entry in again.fill])
-    yield from _listed("shortlist.floor", listed["floor"], [entry.pool_id for entry in again.floor])
+    asked = demand.requirements
+    if asked.regions is None:
+        asked = asked.model_copy(update={"regions": (stored.home_region,)})
+    yield from _changed("claim.requirements", asked, wanted.requirements)
+    yield from _parts("shortlist.fill", listed["fill"], [entry.pool_id for entry in again.fill])
+    yield from _parts("shortlist.floor", listed["floor"], [entry.pool_id for entry in again.floor])
     refused = {pool_id: reason.value for pool_id, reason in again.refused.items()}
-    yield from _mapped("shortlist.refused", listed["refused"], refused)
+    yield from _parts("shortlist.refused", listed["refused"], refused)
 
 
 def _of_decision(stored: sa.RowMapping, question: Question) -> Iterator[Difference]:
     answer = plan(question)
     common = {name: stored[name] for name in ("tenant_id", "decision_id", "workload_id", "generation")}
     again = decision_row(question, answer, common, stored["decided_at"]) | generation_row(answer, common)
-    asked = question_document(question, answer)
-    for name in sorted(stored["question"].keys() | asked.keys()):
-        yield from _changed(f"decision.question.{name}", stored["question"].get(name), asked.get(name))
-    yield from _mapped("decision.reasons", stored["reasons"], again["reasons"])
+    yield from _parts("decision.question", stored["question"], question_document(question, answer))
     for name in DECIDED:
-        yield from _changed(f"decision.{name}", stored[name], again[name])
+        yield from _parts(f"decision.{name}", stored[name], again[name])
     for name in GENERATION:
         yield from _changed(f"generation.{name}", stored[name], again[name])
+
+
+def _parts(part: str, stored: object, again: object) -> Iterator[Difference]:
+    """Documents are compared key by key, lists up to the first place at which they differ."""
+    if isinstance(stored, dict) and isinstance(again, dict):
+        for key in sorted(stored.keys() | again.keys()):
+            yield from _parts(f"{part}[{key}]", stored.get(key, ABSENT), again.get(key, ABSENT))
+    elif isinstance(stored, list) and isinstance(again, list):
+        for place, (one, other) in enumerate(zip_longest(stored, again, fillvalue=ABSENT)):
+            if one != other:
+                yield from _parts(f"{part}[{place}]", one, other)
+                return
+    else:
+        yield from _changed(part, stored, again)
 
 
 def _changed(part: str, stored: object, recomputed: object) -> Iterator[Difference]:
     if stored != recomputed:
         yield Difference(part=part, stored=_text(stored), recomputed=_text(recomputed))
-
-
-def _listed(part: str, stored: list[str], again: list[str]) -> Iterator[Difference]:
-    """The first place at which two orders part, which explains all that follow."""
-    for place, (one, other) in enumerate(zip_longest(stored, again, fillvalue="absent")):
-        if one != other:
-            yield from _changed(f"{part}[{place}]", one, other)
-            return
-
-
-def _mapped(part: str, stored: Mapping[str, str], again: Mapping[str, str]) -> Iterator[Difference]:
-    for pool_id in sorted(stored.keys() | again.keys()):
-        one, other = stored.get(pool_id, "absent"), again.get(pool_id, "absent")
-        yield from _changed(f"{part}[{pool_id}]", one, other)
 
 
 def _unreadable(part: str, error: Exception) -> Difference:

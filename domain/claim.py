@@ -35,7 +35,7 @@ class ShapeCount(Frozen):
     """`units` equal units of one shape."""
 
     shape: Shape
-    units: Annotated[int, Field(ge=1, le=MAX_UNITS)]
+    units: Annotated[int, Field(ge=0, le=MAX_UNITS)]
 
 
 class Requirements(Frozen):

@@ -10,7 +10,17 @@ import sqlalchemy as sa
 
 from domain.pool import PoolState, PurchaseModel
 from store.engine import Connection
-from store.tables import claims, partitions, pools, rankings, workloads
+from store.tables import pools, workloads
+
+NEWEST_RANKINGS = sa.text(
+    """
+    SELECT DISTINCT ON (p.partition_id)
+           p.partition_id, p.region, p.scheduler, r.ranking_id, r.version, r.created_at
+    FROM partitions p LEFT JOIN rankings r USING (tenant_id, partition_id)
+    WHERE p.tenant_id = :tenant
+    ORDER BY p.partition_id, r.version DESC
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,40 +76,5 @@ async def count_workloads(connection: Connection, tenant_id: str) -> dict[str, i
 
 async def partition_rankings(connection: Connection, tenant_id: str) -> list[PartitionRanking]:
     """Every partition in the order of its id, with its newest ranking."""
-    joined = partitions.outerjoin(
-        rankings,
-        sa.and_(
-            rankings.c.tenant_id == partitions.c.tenant_id,
-            rankings.c.partition_id == partitions.c.partition_id,
-        ),
-    )
-    query = (
-        sa.select(
-            partitions.c.partition_id,
-            partitions.c.region,
-            partitions.c.scheduler,
-            rankings.c.ranking_id,
-            rankings.c.version,
-            rankings.c.created_at,
-        )
-        .select_from(joined)
-        .distinct(partitions.c.partition_id)
-        .where(partitions.c.tenant_id == tenant_id)
-        .order_by(partitions.c.partition_id, rankings.c.version.desc())
-    )
-    return [PartitionRanking(*row) for row in await connection.execute(query)]
-
-
-async def claim_to_scale(connection: Connection, tenant_id: str, workload_id: str) -> sa.RowMapping | None:
-    """The newest claim that was submitted with units, or the newest of all.
-
-    Scaling from what was submitted keeps its proportions, however often it is scaled.
-    """
-    submitted = sa.and_(claims.c.source != "scale", claims.c.units > 0)
-    query = (
-        sa.select(claims)
-        .where(claims.c.tenant_id == tenant_id, claims.c.workload_id == workload_id)
-        .order_by(submitted.desc(), claims.c.version.desc())
-        .limit(1)
-    )
-    return (await connection.execute(query)).mappings().first()
+    rows = await connection.execute(NEWEST_RANKINGS, {"tenant": tenant_id})
+    return [PartitionRanking(*row) for row in rows]

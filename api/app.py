@@ -1,0 +1,106 @@
+"""The application: every route, wrapped in the gate and in observation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from api import claims, contracts, placements, pools, refusals, status, workloads
+from api.deps import Deps
+from api.gate import Gate
+from api.observe import HttpMetrics, Observe
+from api.problems import MEDIA_TYPE, ProblemDocument
+from api.web import pages
+from store.idempotency import forget_old
+
+STATIC = Path(__file__).parent / "web" / "static"
+FORGET_EVERY = timedelta(minutes=10)
+REFUSAL = {
+    "model": ProblemDocument,
+    "description": "What was wrong, which value, what is allowed and what to do",
+}
+log = structlog.get_logger("api")
+
+
+def create_app(deps: Deps) -> ASGIApp:
+    """The whole service as one ASGI application, over what it is given."""
+    registry = CollectorRegistry()
+    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    app = routes(lifespan=_lifespan)
+    app.state.deps = deps
+    app.state.registry = registry
+    refusals.install(app)
+    return Observe(Gate(app), HttpMetrics(registry))
+
+
+class Described(FastAPI):
+    """FastAPI, whose description tells refusals with the media type that they have."""
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            described = super().openapi()
+            for operation in (each for path in described["paths"].values() for each in path.values()):
+                for status_code in ("422", "default"):
+                    content = operation["responses"][status_code]["content"]
+                    content[MEDIA_TYPE] = content.pop("application/json")
+        return super().openapi()
+
+
+def routes(**options: object) -> FastAPI:
+    """Every route without what it runs on: enough to describe the API."""
+    app = Described(
+        title="Spot Capacity Orchestrator",
+        version=version("spot-capacity-orchestrator"),
+        summary="Pools, contracts, workloads and their placements",
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+        responses={422: REFUSAL, "default": REFUSAL},
+        redirect_slashes=False,
+        **options,  # type: ignore[arg-type]
+    )
+    # Before the pools, whose paths would match theirs.
+    app.include_router(placements.decisions_router)
+    for module in (pools, contracts, workloads, claims, placements, status):
+        app.include_router(module.router)
+    app.include_router(pages.router, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    forgetting = asyncio.create_task(_forget_forever(app.state.deps))
+    yield
+    forgetting.cancel()
+    with suppress(asyncio.CancelledError):
+        await forgetting
+
+
+async def _forget_forever(deps: Deps) -> None:
+    """Remove old idempotency keys now and then; a database that is away is tried again next time."""
+    while True:
+        try:
+            async with deps.engine.begin() as connection:
+                await forget_old(connection, deps.now())
+        except (SQLAlchemyError, OSError) as error:
+            log.warning("old_keys_stay", error=type(error).__name__)
+        await asyncio.sleep(FORGET_EVERY.total_seconds())

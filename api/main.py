@@ -1,0 +1,102 @@
+"""The front door as a process: `sco-api`, or `python -m api.main`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+import uvicorn
+from pydantic import ValidationError
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
+
+from api.app import create_app
+from api.deps import Deps
+from api.logs import configure_logs
+from api.placement_starter import TemporalStarter
+from api.settings import ApiSettings
+from domain.intake.words import clean
+from store.engine import create_engine
+
+CHECK_TIMEOUT = timedelta(seconds=2)
+# Requests in hand at once; more are answered 503 at once instead of piling up.
+MAX_REQUESTS = 200
+STOP_SECONDS = 20
+log = structlog.get_logger("api")
+
+
+def main() -> None:
+    """Serve until a signal. Ends with 2 and a sentence per setting that is wrong."""
+    try:
+        settings = ApiSettings()
+    except ValidationError as error:
+        print(_refusal(error), file=sys.stderr)
+        sys.exit(2)
+    configure_logs()
+    asyncio.run(serve(settings))
+
+
+async def serve(settings: ApiSettings) -> None:
+    """Serve one process. It starts whether or not Temporal and the database are there yet."""
+    client = await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        data_converter=pydantic_data_converter,
+        lazy=True,
+    )
+    engine = create_engine(settings.database_url.get_secret_value(), pool_size=settings.database_connections)
+    deps = Deps(
+        engine=engine,
+        starter=TemporalStarter(client),
+        temporal_reachable=reachability(client),
+        now=lambda: datetime.now(UTC),
+        workflow_pages=settings.workflow_pages,
+    )
+    config = uvicorn.Config(
+        create_app(deps),
+        host=settings.api_host,
+        port=settings.api_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_REQUESTS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        lifespan="on",
+    )
+    log.info("serving", host=settings.api_host, port=settings.api_port)
+    try:
+        await uvicorn.Server(config).serve()
+    finally:
+        await engine.dispose()
+
+
+def reachability(client: Client) -> Callable[[], Awaitable[bool]]:
+    """Whether Temporal answers within `CHECK_TIMEOUT`."""
+
+    async def reachable() -> bool:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT.total_seconds()):
+                return await client.service_client.check_health(timeout=CHECK_TIMEOUT)
+        except (RPCError, RuntimeError, OSError, TimeoutError):
+            return False
+
+    return reachable
+
+
+def _refusal(error: ValidationError) -> str:
+    """One line per wrong setting, by the name of its variable; a secret's value is not repeated."""
+    lines = []
+    for one in error.errors(include_url=False, include_input=False):
+        name = f"SCO_{'_'.join(str(part) for part in one['loc']).upper()}"
+        missing = "is not set: give the postgresql:// address of the database"
+        told = missing if one["type"] == "missing" else clean(one["msg"].removeprefix("Value error, "))
+        lines.append(f"sco-api: {name}: {told}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

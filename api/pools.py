@@ -1,0 +1,277 @@
+"""Compute pools: the registry over REST."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response, status
+from pydantic import Field
+
+from api import problems
+from api.deps import Deps, PoolPath, Tenant, Uses
+from api.idempotency import IdempotencyKey, keyed, once
+from api.paging import PageQuery, after_of, cut, listing_key
+from api.problems import Problem
+from api.shapes import Body, Line, View, json_text
+from domain.ids import event_id
+from domain.placement.liveness import PoolPulse, live_of
+from domain.pool import (
+    Arch,
+    GroupBasis,
+    Name,
+    Pool,
+    PoolFacts,
+    PoolId,
+    PoolKind,
+    PoolState,
+    PurchaseModel,
+    SecurityBoundary,
+)
+from domain.reasons import REASON_TEXT, Reason
+from store import decisions, outbox, registry
+from store.engine import Connection
+from store.idempotency import Answer
+from wire.events import POOL_REGISTERED, POOL_STATE_CHANGED
+
+router = APIRouter(prefix="/factory/compute-pools", tags=["compute pools"])
+Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
+FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6)]
+
+
+class PoolRegistration(Body):
+    """The facts of a pool, fixed at registration. Prices are per instance and hour, in US dollars."""
+
+    pool_id: PoolId
+    kind: PoolKind = PoolKind.PRIVATE_CLOUD
+    region: Name
+    hall: Name
+    security_boundary: SecurityBoundary = SecurityBoundary.REGIONAL
+    sku_family: Name
+    size: Name
+    arch: Arch = Arch.X86_64
+    gpu_type: Name | None = None
+    gpu_count: Annotated[int, Field(ge=0, le=64)] = 0
+    vram_gb: Annotated[int, Field(ge=0, le=100_000)] = 0
+    cpu_cores: Annotated[int, Field(ge=1, le=4096)]
+    ram_gb: Annotated[int, Field(ge=1, le=100_000)]
+    nvme: bool = False
+    nic_gbps: Annotated[int, Field(ge=1, le=10_000)] = 10
+    purchase_model: PurchaseModel
+    group_id: Name
+    group_basis: GroupBasis = GroupBasis.AGGREGATE
+    price_per_hour_usd: Price
+    guaranteed_price_per_hour_usd: FullPrice
+    flavor: Annotated[Line, Field(min_length=1, max_length=255)]
+
+
+class PoolView(View):
+    """A pool as the registry holds it now. Capacity counts instances; utilization is a share, 0 to 1."""
+
+    pool_id: str
+    tenant_id: str
+    kind: PoolKind
+    state: PoolState
+    region: str
+    hall: str
+    security_boundary: SecurityBoundary
+    sku_family: str
+    size: str
+    arch: Arch
+    gpu_type: str | None
+    gpu_count: int
+    vram_gb: int
+    cpu_cores: int
+    ram_gb: int
+    nvme: bool
+    nic_gbps: int
+    purchase_model: PurchaseModel
+    group_id: str
+    group_basis: GroupBasis
+    price_per_hour_usd: Decimal
+    guaranteed_price_per_hour_usd: Decimal
+    flavor: str
+    capacity_instances: int
+    reserved_instances: int
+    free_instances: int
+    utilization: Decimal
+    queue_depth: int
+    reported_at: datetime | None
+    cold_start_seconds: int
+    endpoint_ref: str | None
+    version: int
+    placeable: bool
+    not_placeable_reason: Reason | None
+    not_placeable_text: str | None
+
+
+class PoolPage(View):
+    items: list[PoolView]
+    next_page_token: str | None
+
+
+class PoolQuery(PageQuery):
+    """Which pools to list; what is left out does not restrict."""
+
+    region: Name | None = None
+    hall: Name | None = None
+    state: PoolState | None = None
+    purchase_model: PurchaseModel | None = None
+    sku_family: Name | None = None
+
+    @property
+    def filter(self) -> registry.PoolFilter:
+        return registry.PoolFilter(
+            region=self.region,
+            hall=self.hall,
+            state=self.state,
+            purchase_model=self.purchase_model,
+            sku_family=self.sku_family,
+        )
+
+
+def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps) -> PoolView:
+    """A pool with the reason why it takes no new units now, if there is one."""
+    staleness = timedelta(seconds=deps.policy.placement.staleness_seconds)
+    blocked = live_of(pulse, now=deps.now(), staleness=staleness, backed_off=False).blocked
+    return PoolView(
+        **pool.model_dump(),
+        free_instances=pool.capacity_instances - pool.reserved_instances,
+        placeable=blocked is None,
+        not_placeable_reason=blocked,
+        not_placeable_text=REASON_TEXT[blocked] if blocked is not None else None,
+    )
+
+
+async def _view(connection: Connection, deps: Deps, pool: Pool) -> PoolView:
+    pulses = await decisions.read_pulses(connection, pool.tenant_id)
+    return pool_view(pool, pulses[pool.pool_id], deps)
+
+
+def _etag(version: int) -> str:
+    return f'"{version}"'
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, response_model=PoolView)
+async def register_pool(
+    registration: PoolRegistration,
+    request: Request,
+    deps: Uses,
+    tenant_id: Tenant,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Register a pool in state draft. Registering the same facts again answers 200 and changes nothing."""
+    facts = PoolFacts(tenant_id=tenant_id, **registration.model_dump())
+
+    async def work(connection: Connection) -> Answer:
+        new = await registry.register_pools(connection, [facts], PoolState.DRAFT)
+        if new:
+            await _announce_registered(connection, facts)
+        pool = await registry.find_pool(connection, tenant_id, facts.pool_id)
+        view = await _view(connection, deps, pool)
+        headers = {"ETag": _etag(pool.version), "Location": f"{router.prefix}/{pool.pool_id}"}
+        return Answer(status.HTTP_201_CREATED if new else status.HTTP_200_OK, json_text(view), headers)
+
+    return await once(deps, keyed(request, tenant_id, idempotency_key, await request.body()), work)
+
+
+async def _announce_registered(connection: Connection, facts: PoolFacts) -> None:
+    await outbox.add_event(
+        connection,
+        tenant_id=facts.tenant_id,
+        event_id=event_id(POOL_REGISTERED, f"{facts.tenant_id}/{facts.pool_id}"),
+        topic=POOL_REGISTERED,
+        key=facts.pool_id,
+        payload={
+            "poolId": facts.pool_id,
+            "tenantId": facts.tenant_id,
+            "kind": facts.kind.value,
+            "region": facts.region,
+            "hall": facts.hall,
+            "skuFamily": facts.sku_family,
+            "size": facts.size,
+            "purchaseModel": facts.purchase_model.value,
+            "groupId": facts.group_id,
+            "state": PoolState.DRAFT.value,
+        },
+    )
+
+
+@router.get("")
+async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id: Tenant) -> PoolPage:
+    """Pools in the order of their ids, a page at a time."""
+    listing = listing_key("pools", query.filter)
+    after = after_of(query.page_token, listing)
+    async with deps.engine.connect() as connection:
+        found = await registry.list_pools(
+            connection, tenant_id, query.filter, after=after, limit=query.page_size + 1
+        )
+        pulses = await decisions.read_pulses(connection, tenant_id)
+    page, token = cut(found, query, listing, lambda pool: pool.pool_id)
+    return PoolPage(
+        items=[pool_view(pool, pulses[pool.pool_id], deps) for pool in page if pool.pool_id in pulses],
+        next_page_token=token,
+    )
+
+
+@router.get("/{poolId}")
+async def get_pool(pool_id: PoolPath, response: Response, deps: Uses, tenant_id: Tenant) -> PoolView:
+    """One pool; its ETag is for If-Match."""
+    async with deps.engine.connect() as connection:
+        pool = await registry.find_pool(connection, tenant_id, pool_id)
+        response.headers["ETag"] = _etag(pool.version)
+        return await _view(connection, deps, pool)
+
+
+@router.post("/{poolId}/activate", response_model=PoolView)
+async def activate_pool(
+    *,
+    pool_id: PoolPath,
+    request: Request,
+    deps: Uses,
+    tenant_id: Tenant,
+    if_match: Annotated[str | None, Header(alias="If-Match", max_length=64)] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Make a draft pool active. Refused where the state has no such step, or the version is another."""
+    version = _version_of(if_match)
+
+    async def work(connection: Connection) -> Answer:
+        before, pool = await registry.change_state(connection, tenant_id, pool_id, "activate", version)
+        await _announce_changed(connection, before, pool)
+        view = await _view(connection, deps, pool)
+        return Answer(status.HTTP_200_OK, json_text(view), {"ETag": _etag(pool.version)})
+
+    condition = (if_match or "").encode()
+    return await once(deps, keyed(request, tenant_id, idempotency_key, condition), work)
+
+
+def _version_of(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tag = if_match.strip()
+    number = tag[1:-1] if len(tag) > 2 and tag[0] == tag[-1] == '"' else ""  # noqa: PLR2004 two quotes
+    if number.isascii() and number.isdigit() and len(number) <= 18:  # noqa: PLR2004 fits a bigint
+        return int(number)
+    raise Problem(
+        problems.VERSION_CONFLICT, f"If-Match {tag!a} is no ETag of a pool; allowed are one ETag or *"
+    )
+
+
+async def _announce_changed(connection: Connection, before: PoolState, pool: Pool) -> None:
+    """One event per version: the version changes with every step, so no step has the id of another."""
+    await outbox.add_event(
+        connection,
+        tenant_id=pool.tenant_id,
+        event_id=event_id(POOL_STATE_CHANGED, f"{pool.tenant_id}/{pool.pool_id}/{pool.version}"),
+        topic=POOL_STATE_CHANGED,
+        key=pool.pool_id,
+        payload={
+            "poolId": pool.pool_id,
+            "tenantId": pool.tenant_id,
+            "from": before.value,
+            "to": pool.state.value,
+            "version": pool.version,
+        },
+    )

@@ -1,0 +1,204 @@
+"""Every refusal as one document (RFC 9457): what was wrong, which value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from api.shapes import View
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class FieldProblem(View):
+    """One value that was refused. `value` is shown shortened; None where it was missing."""
+
+    field: str
+    where: str
+    value: str | None
+    allowed: str
+    message: str
+
+
+class ProblemDocument(View):
+    """The body of every refusal. `reason` is a fixed word per kind of problem."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    reason: str
+    what_to_do: str
+    request_id: str | None = None
+    errors: list[FieldProblem] = Field(default_factory=list)
+
+
+class Kind(NamedTuple):
+    """One kind of problem: its fixed word, the status it comes with, and the usual remedy."""
+
+    reason: str
+    status: int
+    title: str
+    what_to_do: str
+
+
+INVALID = Kind(
+    "invalid_request", 422, "A value was refused", "Correct the fields in `errors` and send it again."
+)
+UNREADABLE = Kind(
+    "unreadable_body", 400, "The body cannot be read", "Send one well-formed JSON document in UTF-8."
+)
+WRONG_MEDIA_TYPE = Kind(
+    "unsupported_media_type",
+    415,
+    "The body has another media type",
+    "Set Content-Type to one that is allowed.",
+)
+TOO_LARGE = Kind("body_too_large", 413, "The body is too large", "Send less in one request.")
+FOREIGN_HOST = Kind(
+    "foreign_host",
+    421,
+    "This host is not served here",
+    "Use the loopback address that the server listens on.",
+)
+FOREIGN_ORIGIN = Kind(
+    "foreign_origin",
+    403,
+    "Another site's page may not do this",
+    "Call the API from a program or its own screens.",
+)
+NO_SUCH_ROUTE = Kind("no_such_route", 404, "Nothing is here", "See /openapi.json for every path.")
+WRONG_METHOD = Kind(
+    "method_not_allowed", 405, "The path has no such method", "Use a method from the Allow header."
+)
+CLIENT_ERROR = Kind("refused", 400, "The request was refused", "See the detail.")
+UNKNOWN_POOL = Kind("unknown_pool", 404, "No such pool", "List pools with GET /factory/compute-pools.")
+UNKNOWN_CONTRACT = Kind(
+    "unknown_contract", 404, "No such contract", "Create it with PUT /contracts/{contractId}."
+)
+UNKNOWN_WORKLOAD = Kind(
+    "unknown_workload", 404, "No such workload", "Create it with PUT /workloads/{workloadId}."
+)
+UNKNOWN_PARTITION = Kind(
+    "unknown_partition", 422, "No such partition", "List partitions with GET /partitions."
+)
+UNKNOWN_PLACEMENT = Kind(
+    "unknown_placement",
+    404,
+    "No such placement",
+    "List plan generations with GET /placements/{workloadId}/generations.",
+)
+NO_CLAIM = Kind(
+    "no_claim", 409, "The workload has no claim", "Send one with POST /workloads/{workloadId}/claims."
+)
+DUPLICATE_POOL = Kind("duplicate_pool", 409, "The pool exists with other facts", "Choose another poolId.")
+NO_SUCH_STEP = Kind(
+    "no_such_step", 409, "The pool's state has no such step", "Read the pool and its state first."
+)
+VERSION_CONFLICT = Kind(
+    "version_conflict", 412, "The pool changed meanwhile", "Read it again and send its new ETag in If-Match."
+)
+WORKLOAD_DIFFERS = Kind(
+    "workload_in_other_partition", 409, "The workload is in another partition", "Choose another workloadId."
+)
+CONTRACT_REFUSED = Kind("contract_refused", 422, "The contract was refused", "Correct what `detail` names.")
+CLAIM_REFUSED = Kind(
+    "claim_refused",
+    422,
+    "Nothing in the body is demand of this workload",
+    "Send a list with its pending work.",
+)
+KEY_REUSED = Kind(
+    "idempotency_key_reused", 422, "The key was used for another request", "Use a new Idempotency-Key."
+)
+KEY_IN_FLIGHT = Kind(
+    "idempotency_key_in_flight", 409, "A request with this key is being answered", "Repeat it in a moment."
+)
+BAD_PAGE_TOKEN = Kind("bad_page_token", 422, "The page token was refused", "Start again without pageToken.")
+NOT_READY = Kind("not_ready", 503, "Something that is needed cannot be reached", "Try again in a moment.")
+BROKEN = Kind(
+    "internal_error", 500, "The request failed on our side", "Try again; report the requestId if it stays."
+)
+
+
+class Problem(Exception):
+    """A refusal on its way to the caller. `extra` holds further members of the document."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        errors: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+        what_to_do: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+        self.what_to_do = what_to_do or kind.what_to_do
+        self.extra = dict(extra or {})
+
+
+def require_same_id(field: str, given: str | None, in_path: str) -> None:
+    """A body may repeat the id of its path, as files do; another one is a mistake."""
+    if given is None or given == in_path:
+        return
+    message = f"it differs from the path, which names {in_path!r}"
+    error = FieldProblem(field=field, where="body", value=given, allowed=in_path, message=message)
+    raise Problem(INVALID, f"body {field} is {given}; allowed is {in_path}, as in the path", errors=[error])
+
+
+class Refused(HTTPException):
+    """A problem raised where only the framework's own exceptions come through: while it reads a body."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.kind.status, problem.detail)
+        self.problem = problem
+
+
+def document_of(request: Request, problem: Problem) -> dict[str, Any]:
+    """The document of one refusal, as plain JSON."""
+    kind = problem.kind
+    document = ProblemDocument(
+        type=f"urn:sco:problem:{kind.reason.replace('_', '-')}",
+        title=kind.title,
+        status=kind.status,
+        detail=problem.detail,
+        instance=quote(request.url.path),
+        reason=kind.reason,
+        what_to_do=problem.what_to_do,
+        request_id=getattr(request.state, "request_id", None),
+        errors=problem.errors,
+    )
+    return document.model_dump(mode="json", by_alias=True) | problem.extra
+
+
+def respond(request: Request, problem: Problem) -> Response:
+    return JSONResponse(
+        document_of(request, problem),
+        status_code=problem.kind.status,
+        headers=problem.headers,
+        media_type=MEDIA_TYPE,
+    )
+
+
+def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+    """The problem for a refusal that the framework raised with a bare status."""
+    known = {404: NO_SUCH_ROUTE, 405: WRONG_METHOD, 400: UNREADABLE, 413: TOO_LARGE, 415: WRONG_MEDIA_TYPE}
+    kind = known.get(status)
+    if kind is None:
+        title = HTTPStatus(status).phrase if status in set(HTTPStatus) else "The request was refused"
+        kind = CLIENT_ERROR._replace(status=status, title=title)
+    return Problem(kind, detail, headers=headers)

@@ -1,0 +1,149 @@
+"""Exceptions of the rooms behind the door, and of the framework, told as problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy.exc
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from activities.claiming import NothingToScale
+from activities.explaining import UnknownPlacement
+from api import problems
+from api.problems import FieldProblem, Kind, Problem
+from api.web.render import is_screen, problem_page
+from domain.intake.words import clean, shown
+from store.idempotency import KeyInFlight, KeyReused
+from store.registry import DuplicatePool, NoSuchStep, UnknownPool, VersionConflict
+from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
+
+MAX_ERRORS = 50
+MAX_VALUE = 80
+log = structlog.get_logger("api")
+
+TOLD_AS: dict[type[Exception], Kind] = {
+    UnknownPool: problems.UNKNOWN_POOL,
+    DuplicatePool: problems.DUPLICATE_POOL,
+    NoSuchStep: problems.NO_SUCH_STEP,
+    VersionConflict: problems.VERSION_CONFLICT,
+    UnknownContract: problems.UNKNOWN_CONTRACT,
+    UnknownWorkload: problems.UNKNOWN_WORKLOAD,
+    UnknownPartition: problems.UNKNOWN_PARTITION,
+    UnknownPlacement: problems.UNKNOWN_PLACEMENT,
+    WorkloadDiffers: problems.WORKLOAD_DIFFERS,
+    NothingToScale: problems.NO_CLAIM,
+    KeyReused: problems.KEY_REUSED,
+    KeyInFlight: problems.KEY_IN_FLIGHT,
+}
+UNREACHABLE = (
+    sqlalchemy.exc.OperationalError,
+    sqlalchemy.exc.InterfaceError,
+    sqlalchemy.exc.TimeoutError,
+)
+RETRY_SOON = {"Retry-After": "2"}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception of a handler with a problem."""
+    app.add_exception_handler(Problem, _answer)
+    app.add_exception_handler(RequestValidationError, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+    app.add_exception_handler(Exception, _answer)
+    for known in (*TOLD_AS, *UNREACHABLE):
+        app.add_exception_handler(known, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return answer(request, problem_of(error))
+
+
+def answer(request: Request, problem: Problem) -> Response:
+    """The problem as a page where a person asked, as JSON elsewhere."""
+    if is_screen(request):
+        return problem_page(request, problem)
+    return problems.respond(request, problem)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What the caller is told of an exception; nothing about our insides."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors())
+    if isinstance(error, HTTPException):
+        return _refused_by_framework(error)
+    if isinstance(error, UNREACHABLE):
+        log.error("database_unreachable", error=type(error).__name__)
+        return Problem(problems.NOT_READY, "the database cannot be reached", headers=RETRY_SOON)
+    kind = next((kind for known, kind in TOLD_AS.items() if isinstance(error, known)), None)
+    if kind is not None:
+        return Problem(kind, str(error))
+    return Problem(problems.BROKEN, "an unexpected error")
+
+
+def _refused_by_framework(error: HTTPException) -> Problem:
+    if isinstance(error, problems.Refused):
+        return error.problem
+    return problems.of_status(error.status_code, str(error.detail), error.headers)
+
+
+def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    broken = next((one for one in errors if one["type"] == "json_invalid"), None)
+    if broken is not None:
+        place, why = broken["loc"][-1], broken["ctx"]["error"]
+        return Problem(problems.UNREADABLE, f"the body is not JSON: {why} (character {place})")
+    told = [field_problem(one) for one in errors[:MAX_ERRORS]]
+    first = told[0]
+    shown_value = "is missing" if first.value is None else f"is {first.value}"
+    more = f"; {len(errors) - 1} more in errors" if len(errors) > 1 else ""
+    return Problem(
+        problems.INVALID,
+        f"{first.where} {first.field} {shown_value}; allowed is {first.allowed}{more}",
+        errors=told,
+    )
+
+
+def field_problem(error: Mapping[str, Any]) -> FieldProblem:
+    """One error of pydantic with its field, its value and what is allowed."""
+    where, *path = [clean(str(part), MAX_VALUE) for part in error["loc"]]
+    missing = error["type"] == "missing"
+    return FieldProblem(
+        field=".".join(path) or where,
+        where=where,
+        value=None if missing else _value(error.get("input")),
+        allowed=_allowed(error),
+        message=clean(str(error["msg"])),
+    )
+
+
+def _value(value: object) -> str:
+    return clean(value, MAX_VALUE) if isinstance(value, str) else shown(value)
+
+
+def _allowed(error: Mapping[str, Any]) -> str:
+    """What the field takes, in words, from the constraint that refused the value."""
+    told = {
+        "missing": "a value: the field is required",
+        "extra_forbidden": "no such field; see /openapi.json for those that exist",
+        "enum": "{expected}",
+        "literal_error": "{expected}",
+        "greater_than": "a number above {gt}",
+        "greater_than_equal": "a number of at least {ge}",
+        "less_than": "a number below {lt}",
+        "less_than_equal": "a number of at most {le}",
+        "string_pattern_mismatch": "text that matches {pattern}",
+        "string_too_short": "text of at least {min_length} characters",
+        "string_too_long": "text of at most {max_length} characters",
+        "decimal_max_digits": "a number of at most {max_digits} digits",
+        "decimal_max_places": "a number of at most {decimal_places} decimal places",
+    }
+    template = told.get(error["type"])
+    if template is None:
+        return clean(str(error["msg"]))
+    return template.format(**error.get("ctx", {}))

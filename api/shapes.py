@@ -1,0 +1,46 @@
+"""The two bases of what travels as JSON: bodies come in closed, answers go out; both in camelCase."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from domain.money import rounded
+
+# One line of text for people: no control characters, which neither the store nor a screen can take.
+Line = Annotated[str, StringConstraints(pattern=r"^[^\u0000-\u001f\u007f]*$")]
+MAX_COUNT = 2_147_483_647
+Generation = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class Body(BaseModel):
+    """What a caller sends: camelCase only, closed to unknown fields."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class View(BaseModel):
+    """What a caller is answered."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, from_attributes=True
+    )
+
+
+class MoneyView(View):
+    """An exact amount, as text, in one currency."""
+
+    amount: str = Field(examples=["1.250000"])
+    currency: str = Field(examples=["USD"])
+
+
+def money(amount: Decimal, currency: str) -> MoneyView:
+    return MoneyView(amount=str(rounded(amount)), currency=currency)
+
+
+def json_text(view: View) -> str:
+    """A view as the JSON that is sent."""
+    return view.model_dump_json(by_alias=True)

@@ -1,0 +1,175 @@
+"""Whether the service and what it needs are well, and how much it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+import sqlalchemy as sa
+import structlog
+from fastapi import APIRouter, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from api import problems
+from api.deps import Deps, Tenant, Uses
+from api.paging import PageQuery, after_of, cut, listing_key
+from api.problems import Problem
+from api.shapes import View
+from domain.pool import PoolState, PurchaseModel
+from store import outbox, overview
+
+router = APIRouter(tags=["status"])
+CHECK_SECONDS = 3.0
+log = structlog.get_logger("api")
+
+
+class Health(View):
+    """The process answers."""
+
+    ok: bool
+
+
+class Readiness(View):
+    """What the service needs, and whether each of it can be reached."""
+
+    ready: bool
+    checks: dict[str, str]
+
+
+class PoolCountView(View):
+    state: PoolState
+    purchase_model: PurchaseModel
+    pools: int
+
+
+class PartitionView(View):
+    """One scheduler cluster in one region."""
+
+    partition_id: str
+    region: str
+    scheduler: str
+
+
+class PartitionPage(View):
+    items: list[PartitionView]
+    next_page_token: str | None
+
+
+class RankedPartition(PartitionView):
+    """A partition with its newest ranking; None where it was never ranked."""
+
+    ranking_id: UUID | None
+    ranking_version: int | None
+    ranking_age_seconds: int | None
+
+
+class StatusView(View):
+    """Everything in counts."""
+
+    at: datetime
+    pools: list[PoolCountView]
+    partitions: list[RankedPartition]
+    workloads_by_phase: dict[str, int]
+    outbox_waiting: int
+    temporal_reachable: bool
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """The process is up."""
+    return Health(ok=True)
+
+
+@router.get("/readyz")
+async def readyz(deps: Uses) -> Readiness:
+    """Database and Temporal can be reached; a 503 says which cannot."""
+    database, temporal = await asyncio.gather(_database_reachable(deps), deps.temporal_reachable())
+    checks = {"database": _word(database), "temporal": _word(temporal)}
+    missing = [name for name, reached in (("database", database), ("temporal", temporal)) if not reached]
+    if missing:
+        raise Problem(
+            problems.NOT_READY,
+            f"{' and '.join(missing)} cannot be reached",
+            headers={"Retry-After": "2"},
+            extra={"ready": False, "checks": checks},
+        )
+    return Readiness(ready=True, checks=checks)
+
+
+def _word(reached: bool) -> str:
+    return "reachable" if reached else "unreachable"
+
+
+async def _database_reachable(deps: Deps) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS), deps.engine.connect() as connection:
+            await connection.execute(sa.text("SELECT 1"))
+    except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
+        log.warning("database_unreachable", error=type(error).__name__)
+        return False
+    return True
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics(request: Request) -> Response:
+    """Everything counted by this process, for Prometheus."""
+    registry: CollectorRegistry = request.app.state.registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/partitions")
+async def list_partitions(
+    query: Annotated[PageQuery, Query()], deps: Uses, tenant_id: Tenant
+) -> PartitionPage:
+    """Partitions in the order of the ids, a page at a time."""
+    listing = listing_key("partitions")
+    after = after_of(query.page_token, listing)
+    async with deps.engine.connect() as connection:
+        found = await overview.partition_rankings(connection, tenant_id)
+    rest = [one for one in found if one.partition_id > after]
+    page, token = cut(rest, query, listing, lambda one: one.partition_id)
+    items = [
+        PartitionView(partition_id=one.partition_id, region=one.region, scheduler=one.scheduler)
+        for one in page
+    ]
+    return PartitionPage(items=items, next_page_token=token)
+
+
+@router.get("/status")
+async def get_status(deps: Uses, tenant_id: Tenant) -> StatusView:
+    """Pools, partitions, workloads and waiting events in counts."""
+    return await status_view(deps, tenant_id)
+
+
+async def status_view(deps: Deps, tenant_id: str) -> StatusView:
+    async with deps.snapshot() as connection:
+        pools = await overview.count_pools(connection, tenant_id)
+        partitions = await overview.partition_rankings(connection, tenant_id)
+        phases = await overview.count_workloads(connection, tenant_id)
+        waiting = await outbox.waiting(connection)
+    now = deps.now()
+    return StatusView(
+        at=now,
+        pools=[
+            PoolCountView(state=PoolState(one.state), purchase_model=one.purchase_model, pools=one.pools)
+            for one in pools
+        ],
+        partitions=[_ranked(one, now) for one in partitions],
+        workloads_by_phase=phases,
+        outbox_waiting=waiting,
+        temporal_reachable=await deps.temporal_reachable(),
+    )
+
+
+def _ranked(one: overview.PartitionRanking, now: datetime) -> RankedPartition:
+    age = None if one.ranked_at is None else max(0, int((now - one.ranked_at).total_seconds()))
+    return RankedPartition(
+        partition_id=one.partition_id,
+        region=one.region,
+        scheduler=one.scheduler,
+        ranking_id=one.ranking_id,
+        ranking_version=one.version,
+        ranking_age_seconds=age,
+    )

@@ -1,0 +1,82 @@
+"""What the pages' forms send: empty fields mean no restriction, and nothing is ever stored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from api.shapes import Generation, Line
+from domain.pool import Name, PoolState, PurchaseModel
+from domain.reasons import Reason
+
+T = TypeVar("T")
+ROWS = 100
+MAX_PAGE = 10_000
+Search = Annotated[Line, Field(max_length=100)]
+PageNumber = Annotated[int, Field(ge=1, le=MAX_PAGE)]
+
+
+class Form(BaseModel):
+    """The query of a page. Fields of other forms are passed over, since people keep old links."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    page: PageNumber = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: value for name, value in given.items() if value != ""}
+        return given
+
+    def link(self, **changed: object) -> str:
+        """The query that shows the same page with some fields changed."""
+        fields = self.model_dump(mode="json", exclude_defaults=True) | changed
+        return "?" + urlencode({name: value for name, value in fields.items() if value not in (None, "")})
+
+
+class PoolForm(Form):
+    search: Search = ""
+    region: Name | None = None
+    hall: Name | None = None
+    state: PoolState | None = None
+    model: PurchaseModel | None = None
+    family: Name | None = None
+
+
+class WhyForm(Form):
+    search: Search = ""
+    show: Literal["all", "kept", "excluded"] = "all"
+    reason: Reason | None = None
+    generation: Generation | None = None
+    replay: bool = False
+
+
+class Sheet(NamedTuple):
+    """Which of how many rows a page shows, and the pages next to it; None where there is none."""
+
+    first: int
+    last: int
+    total: int
+    before: int | None
+    after: int | None
+
+
+def sheet(page: int, total: int) -> Sheet:
+    first = (page - 1) * ROWS
+    last = min(total, first + ROWS)
+    return Sheet(
+        first=min(first + 1, total),
+        last=last,
+        total=total,
+        before=page - 1 if page > 1 else None,
+        after=page + 1 if last < total else None,
+    )
+
+
+def rows_of(page: int, rows: list[T]) -> list[T]:
+    """The rows of one page."""
+    return rows[(page - 1) * ROWS : page * ROWS]

@@ -1,0 +1,204 @@
+"""The first screens: overview, pools, workloads, and "why this pool?". The same data as the API gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from activities.explaining import explain_decision, find_generation
+from activities.replaying import Replay, replay_placement
+from api.contracts import cap_warnings, terms_under
+from api.deps import Deps, PoolPath, Tenant, Uses, WorkloadPath
+from api.explanation_view import CandidateView, explanation_view
+from api.placements import generation_view, placement_view
+from api.pools import PoolView, pool_view
+from api.status import status_view
+from api.web.forms import Form, PoolForm, WhyForm, rows_of, sheet
+from api.web.render import page
+from api.workloads import WorkloadSummary, summary, workload_view
+from domain.placement.scoring import PoolScore
+from domain.pool import PoolState, PurchaseModel
+from domain.reasons import Reason
+from store import decisions, fleet, generations, overview, rankings, registry, workloads
+from store.engine import Connection
+
+router = APIRouter()
+ALL = 100_000
+GENERATIONS_SHOWN = 50
+
+
+@router.get("/")
+async def show_overview(request: Request, deps: Uses, tenant_id: Tenant) -> HTMLResponse:
+    """Everything in counts, and the workloads that fall short."""
+    status = await status_view(deps, tenant_id)
+    async with deps.engine.connect() as connection:
+        found = await _all_workloads(connection, tenant_id)
+    short = [one for one in found if one.shortfall is not None]
+    totals = {
+        model: {one.state: one.pools for one in status.pools if one.purchase_model is model}
+        for model in PurchaseModel
+    }
+    return page(request, "overview.html", status=status, totals=totals, states=list(PoolState), short=short)
+
+
+async def _all_workloads(connection: Connection, tenant_id: str) -> list[WorkloadSummary]:
+    return [summary(row) for row in await workloads.list_workloads(connection, tenant_id, limit=ALL)]
+
+
+@router.get("/ui/pools")
+async def show_pools(
+    request: Request, form: Annotated[PoolForm, Query()], deps: Uses, tenant_id: Tenant
+) -> HTMLResponse:
+    """Every pool with what it costs, how deep it is and how much is free."""
+    async with deps.snapshot() as connection:
+        pools = await registry.list_pools(connection, tenant_id, registry.PoolFilter(), limit=ALL)
+        pulses = await decisions.read_pulses(connection, tenant_id)
+        scores = await _newest_scores(connection, tenant_id)
+    views = [pool_view(pool, pulses[pool.pool_id], deps) for pool in pools]
+    found = [view for view in views if _is_wanted(view, form)]
+    return page(
+        request,
+        "pools.html",
+        form=form,
+        rows=rows_of(form.page, found),
+        sheet=sheet(form.page, len(found)),
+        scores=scores,
+        now=deps.now(),
+        choices={
+            "region": sorted({view.region for view in views}),
+            "hall": sorted({view.hall for view in views}),
+            "family": sorted({view.sku_family for view in views}),
+            "state": list(PoolState),
+            "model": list(PurchaseModel),
+        },
+    )
+
+
+def _is_wanted(view: PoolView, form: PoolForm) -> bool:
+    asked = (
+        (form.region, view.region),
+        (form.hall, view.hall),
+        (form.state, view.state),
+        (form.model, view.purchase_model),
+        (form.family, view.sku_family),
+    )
+    if any(wanted not in (None, actual) for wanted, actual in asked):
+        return False
+    return form.search.lower() in f"{view.pool_id} {view.group_id} {view.flavor}".lower()
+
+
+async def _newest_scores(connection: Connection, tenant_id: str) -> dict[str, PoolScore]:
+    """How pools were scored last, in whichever partition that was."""
+    ranked = [
+        one for one in await overview.partition_rankings(connection, tenant_id) if one.ranked_at is not None
+    ]
+    newest = max(ranked, key=lambda one: str(one.ranked_at), default=None)
+    if newest is None or newest.ranking_id is None:
+        return {}
+    ranking = await rankings.load_ranking(connection, tenant_id, newest.ranking_id)
+    return {score.facts.pool_id: score for score in ranking.scores}
+
+
+@router.get("/ui/pools/{poolId}")
+async def show_pool(request: Request, pool_id: PoolPath, deps: Uses, tenant_id: Tenant) -> HTMLResponse:
+    """One pool in full."""
+    async with deps.snapshot() as connection:
+        pool = await registry.find_pool(connection, tenant_id, pool_id)
+        pulses = await decisions.read_pulses(connection, tenant_id)
+        scores = await _newest_scores(connection, tenant_id)
+    view = pool_view(pool, pulses[pool_id], deps)
+    return page(request, "pool.html", pool=view, score=scores.get(pool_id), now=deps.now())
+
+
+@router.get("/ui/workloads")
+async def show_workloads(
+    request: Request, form: Annotated[Form, Query()], deps: Uses, tenant_id: Tenant
+) -> HTMLResponse:
+    """Every workload and how far its claim is."""
+    async with deps.engine.connect() as connection:
+        found = await _all_workloads(connection, tenant_id)
+    return page(
+        request,
+        "workloads.html",
+        form=form,
+        rows=rows_of(form.page, found),
+        sheet=sheet(form.page, len(found)),
+        now=deps.now(),
+    )
+
+
+@router.get("/ui/workloads/{workloadId}")
+async def show_workload(
+    request: Request, workload_id: WorkloadPath, deps: Uses, tenant_id: Tenant
+) -> HTMLResponse:
+    """One workload: claim, plan, and its fleet by pool, group and hall against the caps."""
+    async with deps.snapshot() as connection:
+        view = await workload_view(connection, deps, tenant_id, workload_id)
+        placement = await placement_view(connection, deps, tenant_id, workload_id)
+        plans = await generations.generations_before(
+            connection, tenant_id, workload_id, before=None, limit=GENERATIONS_SHOWN
+        )
+        warnings = await _warnings(connection, deps, tenant_id, workload_id)
+    return page(
+        request,
+        "workload.html",
+        workload=view,
+        placement=placement,
+        plans=[generation_view(row) for row in plans],
+        warnings=warnings,
+        now=deps.now(),
+    )
+
+
+async def _warnings(connection: Connection, deps: Deps, tenant_id: str, workload_id: str) -> list[str]:
+    contract = await fleet.contract_of(connection, tenant_id, workload_id)
+    existing = await overview.count_reclaimable(connection, tenant_id)
+    return cap_warnings(terms_under(contract, deps), *existing)
+
+
+@router.get("/ui/placements/{workloadId}/why")
+async def show_why(
+    request: Request,
+    workload_id: WorkloadPath,
+    form: Annotated[WhyForm, Query()],
+    deps: Uses,
+    tenant_id: Tenant,
+) -> HTMLResponse:
+    """Why this pool: every pool of one decision with its reason."""
+    async with deps.snapshot() as connection:
+        await workloads.find_workload(connection, tenant_id, workload_id)
+        decision_id = await find_generation(connection, tenant_id, workload_id, form.generation)
+        decided = await explain_decision(connection, tenant_id, decision_id)
+        plans = await generations.generations_before(
+            connection, tenant_id, workload_id, before=None, limit=GENERATIONS_SHOWN
+        )
+        replayed: Replay | None = None
+        if form.replay:
+            replayed = await replay_placement(connection, tenant_id, workload_id, decided.generation)
+    view = explanation_view(decided)
+    found = candidates_of(view.candidates, form)
+    return page(
+        request,
+        "why.html",
+        decision=view,
+        form=form,
+        rows=rows_of(form.page, found),
+        sheet=sheet(form.page, len(found)),
+        generations=sorted({view.generation, *(row["generation"] for row in plans)}, reverse=True),
+        reasons=list(Reason),
+        replayed=replayed,
+    )
+
+
+def candidates_of(candidates: Sequence[CandidateView], form: WhyForm) -> list[CandidateView]:
+    """The candidates that a person asked to see."""
+    return [
+        one
+        for one in candidates
+        if form.search.lower() in f"{one.pool_id} {one.group_id}".lower()
+        and form.reason in (None, one.reason)
+        and (form.show == "all" or one.kept is (form.show == "kept"))
+    ]

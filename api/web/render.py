@@ -1,0 +1,101 @@
+"""Pages from templates: everything that is put into one is escaped."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from api.problems import Problem
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+NONE = "-"
+
+
+def is_screen(request: Request) -> bool:
+    """Whether a person's page was asked for; everything else is for programs."""
+    path = request.url.path
+    return path == "/" or path.startswith("/ui/")
+
+
+def page(request: Request, template: str, *, status_code: int = HTTPStatus.OK, **values: Any) -> HTMLResponse:
+    """One page. `values` are what its template names."""
+    text = _environment.get_template(template).render(path=request.url.path, **values)
+    return HTMLResponse(text, status_code=status_code, headers={"Cache-Control": "no-store"})
+
+
+def problem_page(request: Request, problem: Problem) -> HTMLResponse:
+    """A refusal for a person, with the same content as the document for programs."""
+    request_id = getattr(request.state, "request_id", None)
+    response = page(
+        request, "problem.html", status_code=problem.kind.status, problem=problem, request_id=request_id
+    )
+    response.headers.update(problem.headers)
+    return response
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """How long ago, in the largest unit that fits."""
+    return "never" if at is None else f"{span(int((now - at).total_seconds()))} ago"
+
+
+def span(seconds: int | None) -> str:
+    if seconds is None:
+        return NONE
+    seconds = max(0, seconds)
+    for size, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {word}"
+    return f"{seconds} s"
+
+
+def moment(at: datetime | None) -> str:
+    return NONE if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def percent(share: Decimal | None) -> str:
+    """A share between 0 and 1, as people read it."""
+    return NONE if share is None else f"{share * 100:.1f} %"
+
+
+def price(amount: Decimal | None) -> str:
+    return NONE if amount is None else f"{amount:.4f}"
+
+
+def rate(amount: Decimal | None) -> str:
+    return NONE if amount is None else f"{amount:.3f}"
+
+
+def words(code: str | None) -> str:
+    """A fixed word of the API, as people read it."""
+    return NONE if code is None else str(code).replace("_", " ")
+
+
+def _new_environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "ago": ago,
+        "span": span,
+        "moment": moment,
+        "percent": percent,
+        "price": price,
+        "rate": rate,
+        "words": words,
+    }
+    return made
+
+
+_environment = _new_environment()

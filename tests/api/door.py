@@ -1,0 +1,118 @@
+"""The front door over a test's own database, asked as a client asks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.placement_calls import Decided
+from api.app import create_app
+from api.deps import Deps
+from domain.ids import placement_workflow_id
+from tests.activities.deciding import Placer
+from tests.domain.worlds import estate as every_pool
+from tests.estates import Estate
+
+ADDRESS = "http://localhost:8080"
+ORDERS = {"partitionId": "k8s-eu-north", "contractId": "orders-daily", "ownerTeam": "data-platform"}
+T1 = {"tier": "T1", "floorShare": "0.30"}
+
+
+class RecordingStarter:
+    """Remembers what it was asked to start; `down` makes it fail as a Temporal that is away does."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, str, str, int | None]] = []
+        self.down = False
+
+    async def start(
+        self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
+    ) -> str:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.started.append((tenant_id, partition_id, workload_id, claim_version))
+        return placement_workflow_id(partition_id, workload_id)
+
+    async def reachable(self) -> bool:
+        return not self.down
+
+
+class Door:
+    """A client of one application, with what the application stands on."""
+
+    def __init__(self, estate: Estate, starter: RecordingStarter, http: httpx2.AsyncClient) -> None:
+        self.estate = estate
+        self.starter = starter
+        self.http = http
+        self.placer = Placer(estate)
+
+    async def get(self, path: str, **query: Any) -> httpx2.Response:
+        return await self.http.get(path, params=query)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
+        return await self.http.post(path, json=body, **options)
+
+    async def put(self, path: str, body: Any) -> httpx2.Response:
+        return await self.http.put(path, json=body)
+
+    async def open_estate(self, **options: Any) -> None:
+        """One region of pools, a T1 contract and the workload orders-daily."""
+        await self.estate.open(every_pool(("eu-north",), hours=500), **options)
+        assert (await self.put("/contracts/orders-daily", T1)).status_code == 201
+        assert (await self.put("/workloads/orders-daily", ORDERS)).status_code == 201
+
+    async def claim(self, units: int = 42, workload: str = "orders-daily") -> dict[str, Any]:
+        answer = await self.post(f"/workloads/{workload}/claims", pods(units))
+        assert answer.status_code == 202, answer.text
+        return dict(answer.json())
+
+    async def placed(self, units: int = 42) -> Decided:
+        """A claim of orders-daily with a committed plan."""
+        await self.claim(units)
+        return await self.placer.decide("orders-daily")
+
+
+@asynccontextmanager
+async def door_on(estate: Estate) -> AsyncIterator[Door]:
+    starter = RecordingStarter()
+    deps = Deps(
+        engine=estate.engine,
+        starter=starter,
+        temporal_reachable=starter.reachable,
+        now=estate.clock,
+        workflow_pages="http://localhost:8233/namespaces/default",
+    )
+    transport = httpx2.ASGITransport(app=create_app(deps), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as http:
+        yield Door(estate, starter, http)
+
+
+def pod(name: str, *, phase: str = "Pending", cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:
+    requests = {"cpu": cpu, "memory": memory}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "orders", "uid": name},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
+        "status": {"phase": phase},
+    }
+
+
+def pods(count: int, **options: Any) -> dict[str, Any]:
+    return {"kind": "List", "items": [pod(f"orders-{number}", **options) for number in range(count)]}
+
+
+def problem(answer: httpx2.Response, status: int, reason: str) -> dict[str, Any]:
+    """The problem document of an answer, checked for everything that each must have."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = json.loads(answer.content)
+    assert document["status"] == status
+    assert document["reason"] == reason
+    for field in ("type", "title", "detail", "instance", "whatToDo"):
+        assert document[field], field
+    return document

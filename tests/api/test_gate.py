@@ -1,0 +1,161 @@
+"""What is refused at the gate, and that every refusal is a problem document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from api.gate import MIB
+from store import workloads
+from tests.api.door import T1, Door, pods, problem
+
+CLAIMS = "/workloads/orders-daily/claims"
+JSON = {"Content-Type": "application/json"}
+
+
+async def test_unknown_paths_and_methods_are_problems(read_door: Door) -> None:
+    problem(await read_door.get("/nothing/here"), 404, "no_such_route")
+    problem(await read_door.get("/workloads/"), 404, "no_such_route")
+    answer = await read_door.http.delete("/workloads/orders-daily")
+    problem(answer, 405, "method_not_allowed")
+    assert "PUT" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"{", 400, "unreadable_body"),
+        (b"\xff\xfe\xff", 400, "unreadable_body"),
+        (b"[" * 50_000, 400, "unreadable_body"),
+        (b"1" * 10_000, 400, "unreadable_body"),
+        (b"[]", 422, "invalid_request"),
+        (b"null", 422, "invalid_request"),
+        (b'{"tier": NaN, "floorShare": Infinity}', 422, "invalid_request"),
+        (b'{"tier": "\\ud800", "floorShare": "0.3"}', 422, "invalid_request"),
+        (b'{"\\ud800": 1, "tier": "T1", "floorShare": "0.3"}', 422, "invalid_request"),
+    ],
+)
+async def test_bodies_that_are_no_contract_are_problems(
+    read_door: Door, body: bytes, status: int, reason: str
+) -> None:
+    answer = await read_door.http.put("/contracts/x", content=body, headers=JSON)
+    problem(answer, status, reason)
+
+
+@pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", "application/yaml", ""])
+async def test_another_media_type_is_refused(read_door: Door, given: str) -> None:
+    content = json.dumps(T1).encode()
+    answer = await read_door.http.put("/contracts/x", content=content, headers={"Content-Type": given})
+    told = problem(answer, 415, "unsupported_media_type")
+    assert told["detail"].endswith("allowed here are application/json")
+
+
+async def test_a_body_beyond_the_limit_is_refused_by_its_declared_size(read_door: Door) -> None:
+    too_much = b'{"tier": "' + b"x" * MIB + b'"}'
+    told = problem(
+        await read_door.http.put("/contracts/x", content=too_much, headers=JSON), 413, "body_too_large"
+    )
+    assert "1,048,576" in told["detail"]
+
+
+async def test_a_body_without_a_declared_size_is_counted_while_it_is_read(read_door: Door) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1
+            yield b" " * 65_536
+
+    answer = await read_door.http.put("/contracts/x", content=endless(), headers=JSON)
+    problem(answer, 413, "body_too_large")
+    assert sent <= 17
+
+
+async def test_lists_may_be_larger_than_other_bodies_up_to_their_own_limit(door: Door) -> None:
+    await door.open_estate()
+    listed = json.dumps(pods(2) | {"padding": "x" * 2 * MIB}).encode()
+    assert (await door.http.post(CLAIMS, content=listed, headers=JSON)).status_code == 202
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'{"padding": "'
+        for _ in range(65):
+            yield b"x" * MIB
+
+    problem(await door.http.post(CLAIMS, content=endless(), headers=JSON), 413, "body_too_large")
+
+
+@pytest.mark.parametrize("length", ["minus one", "-1", "1e3", "²"])
+async def test_a_length_that_is_no_number_is_refused(read_door: Door, length: str) -> None:
+    headers = [(b"content-length", length.encode()), (b"content-type", b"application/json")]
+    problem(await read_door.http.put("/contracts/x", content=b"{}", headers=headers), 400, "unreadable_body")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "[::2]", "127.0.0.1.nip.io"])
+async def test_another_host_is_refused(read_door: Door, host: str) -> None:
+    problem(await read_door.http.get("/workloads", headers={"Host": host}), 421, "foreign_host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9999", "[::1]:8080", "LOCALHOST:1"])
+async def test_loopback_names_are_served(read_door: Door, host: str) -> None:
+    assert (await read_door.http.get("/workloads", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:9"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_page_of_another_site_changes_nothing(read_door: Door, headers: dict[str, str]) -> None:
+    where = "/factory/compute-pools/eu-north-h1-gp-m/activate"
+    problem(await read_door.post(where, headers=headers), 403, "foreign_origin")
+    own = {"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}
+    problem(await read_door.post(where, headers=own), 409, "no_such_step")
+
+
+async def test_every_answer_has_its_request_id_and_guards(read_door: Door) -> None:
+    given = await read_door.http.get("/workloads", headers={"X-Request-Id": "abc-1"})
+    assert given.headers["x-request-id"] == "abc-1"
+    hostile = await read_door.http.get("/nothing", headers={"X-Request-Id": "a b\t<script>"})
+    told = problem(hostile, 404, "no_such_route")
+    assert told["requestId"] == hostile.headers["x-request-id"]
+    assert len(told["requestId"]) == 32
+    assert "default-src 'none'" in hostile.headers["content-security-policy"]
+    assert hostile.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_an_error_of_ours_is_one_line_of_log_and_tells_nothing(
+    read_door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("secret of the insides")
+
+    monkeypatch.setattr(workloads, "find_workload", broken)
+    with capture_logs() as lines:
+        answer = await read_door.get("/workloads/orders-daily")
+    told = problem(answer, 500, "internal_error")
+    assert "secret" not in answer.text
+    (line,) = [line for line in lines if line["event"] == "request_failed"]
+    assert (line["error"], line["request_id"]) == ("ZeroDivisionError", told["requestId"])
+    assert line["where"][-1].endswith(" broken")
+    assert "secret" not in json.dumps(lines)
+
+
+async def test_a_request_is_logged_without_its_body_and_query(door: Door) -> None:
+    await door.open_estate()
+    with capture_logs() as lines:
+        await door.post(f"{CLAIMS}?dryRun=true", pods(3), headers={"Idempotency-Key": "hidden-key"})
+    (line,) = [line for line in lines if line["event"] == "request"]
+    assert (line["route"], line["status"], line["path"]) == ("/workloads/{workloadId}/claims", 200, CLAIMS)
+    text = json.dumps(line)
+    assert "orders-0" not in text
+    assert "hidden-key" not in text
+    assert "dryRun" not in text
