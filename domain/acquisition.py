@@ -153,7 +153,7 @@ def _follow(slot: SlotView, server: ServerView, now: datetime, terms: Acquisitio
         if server.status is not ServerStatus.DELETING:
             steps.delete.append(server.server_id)
     elif slot.state is SlotState.BUILDING:
-        problem = _problem(server, now, terms)
+        problem = _problem(slot, server, now, terms)
         if problem is not None:
             steps.fail.append(Failure(slot.slot_key, slot.pool_id, problem))
             if server.status is not ServerStatus.DELETING:
@@ -164,7 +164,8 @@ def _follow(slot: SlotView, server: ServerView, now: datetime, terms: Acquisitio
             steps.waiting += 1
 
 
-def _problem(server: ServerView, now: datetime, terms: AcquisitionTerms) -> str | None:
+def _problem(slot: SlotView, server: ServerView, now: datetime, terms: AcquisitionTerms) -> str | None:
+    """Why a server will not serve. Patience runs on our clock, the provider's may be far ahead or behind."""
     if server.status is ServerStatus.ERROR:
         return server.fault or "its server went to ERROR without saying why"
     if server.status is ServerStatus.DELETING:
@@ -172,7 +173,8 @@ def _problem(server: ServerView, now: datetime, terms: AcquisitionTerms) -> str 
     if server.status is ServerStatus.STOPPED:
         return "its server was stopped before it was used"
     patience = timedelta(seconds=terms.build_patience_seconds)
-    if server.status is ServerStatus.BUILDING and now - server.created_at > patience:
+    asked_at = slot.requested_at or server.created_at
+    if server.status is ServerStatus.BUILDING and now - asked_at > patience:
         return f"its server was still building after {terms.build_patience_seconds:g} s"
     return None
 

@@ -43,6 +43,7 @@ class Pace:
     cloud_speed: float = 20.0
     poll_seconds: float = 0.3
     settle_seconds: float = 2.0
+    build_patience_seconds: float = 900.0
     backoff_seconds: int = 60
     provider_calls_per_second: int = 40
 
@@ -154,6 +155,7 @@ class ControlPlane:
             "SCO_METRICS_PORT": str(self._port(WORKER)),
             "SCO_POLL_SECONDS": str(self.pace.poll_seconds),
             "SCO_SETTLE_SECONDS": str(self.pace.settle_seconds),
+            "SCO_BUILD_PATIENCE_SECONDS": str(self.pace.build_patience_seconds),
             "SCO_BACKOFF_SECONDS": str(self.pace.backoff_seconds),
             "SCO_PROVIDER_CALLS_PER_SECOND": str(self.pace.provider_calls_per_second),
             "SCO_PROVIDER_BURST": str(2 * self.pace.provider_calls_per_second),
