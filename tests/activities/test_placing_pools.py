@@ -25,7 +25,7 @@ CLOSED = {
     **AWAY,
     "degraded": "UPDATE pool_capacity SET degraded = true WHERE pool_id = :pool",
     "never reported": "UPDATE pool_capacity SET reported_at = NULL WHERE pool_id = :pool",
-    "old report": "UPDATE pool_capacity SET reported_at = reported_at - interval '200 s' WHERE pool_id = :pool",
+    "old report": "UPDATE pool_capacity SET reported_at = reported_at - interval '9 m' WHERE pool_id = :pool",
 }
 
 

@@ -16,7 +16,7 @@ from lab.stack import Stack
 from store import migrate
 from store.engine import async_url
 from store.tables import metadata
-from tests.database import one_database
+from tests.database import bare_database
 
 ROOT = Path(__file__).parents[2]
 TRIGGERS = {
@@ -42,7 +42,7 @@ def test_the_schema_is_what_the_tables_say(shared_dsn: str) -> None:
 
 def test_every_constraint_is_what_the_tables_say(stack: Stack, shared_dsn: str) -> None:
     """Autogenerate does not compare CHECK constraints, so all are compared with those of the tables."""
-    with one_database(stack) as drawn:
+    with bare_database(stack) as drawn:
         metadata.create_all(connect(drawn))
         assert constraints(shared_dsn) == constraints(drawn)
 
@@ -90,7 +90,7 @@ def test_every_table_says_whose_its_rows_are(shared_dsn: str) -> None:
 
 def test_processes_that_migrate_at_once_wait_for_each_other(stack: Stack) -> None:
     """Three processes, let go together by the lock that each of them needs."""
-    with one_database(stack) as dsn:
+    with bare_database(stack) as dsn:
         with connect(dsn).connect() as gate:
             gate.execute(sa.text("SELECT pg_advisory_lock(7261001)"))
             running = [_migrating(dsn) for _ in range(3)]
