@@ -68,7 +68,12 @@ class Ranking(Frozen):
 
 
 def interruptions_per_hour(inputs: PoolInputs, policy: ScoringPolicy) -> Decimal:
-    """The expected reclaim episodes per hour, pulled towards the prior where little was seen."""
+    """The expected reclaim episodes per hour, pulled towards the prior where little was seen.
+
+    Only reclaimable capacity is ever reclaimed.
+    """
+    if inputs.facts.purchase_model is not PurchaseModel.RECLAIMABLE:
+        return Decimal(0)
     prior_episodes = policy.prior_interruptions_per_hour * policy.prior_hours
     rate = (inputs.episodes + prior_episodes) / (inputs.observed_hours + policy.prior_hours)
     return rate.quantize(SIX_PLACES)
@@ -103,7 +108,7 @@ def score_pool(inputs: PoolInputs, policy: ScoringPolicy) -> PoolScore:
         depth=depth,
         depth_band=min(int(depth * policy.depth_bands), policy.depth_bands - 1),
         interruptions_per_hour=rate_per_hour,
-        history_known=inputs.observed_hours > 0,
+        history_known=inputs.observed_hours > 0 or facts.purchase_model is not PurchaseModel.RECLAIMABLE,
         discount_share=1 - price_share.quantize(FOUR_PLACES),
         refused=refusal(inputs, price_share, policy),
     )
