@@ -10,6 +10,7 @@ from clients.cli.screen import Screen
 from clients.cli.texts import count, moment, money, number, percent, rate
 from clients.cli.workload_view import shortfall_text
 from domain.intake.words import some
+from domain.pool import PurchaseModel
 
 _COLUMNS = (">RANK", "POOL", ">USD/h", ">DISCOUNT", ">INTERRUPTIONS/h", "MODEL", "HALL", "GROUP")
 
@@ -43,19 +44,31 @@ def show_pool(screen: Screen, decision: Explanation, one: Candidate) -> None:
     verdict = "kept" if one.kept else f"left out ({one.reason})"
     screen.line(f"{one.pool_id} was {verdict}: {one.text}.")
     price = number(one.price_per_hour_usd)
-    known = "" if one.history_known else ", assumed: too little history"
     screen.facts(
         [
             ("decision", f"generation {decision.generation}, {moment(decision.decided_at)}"),
-            ("place", f"{one.rank} in the order of pools" if one.rank else "not in the order of pools"),
+            ("place", _place(one)),
             (
                 "price",
                 f"{price} USD, {percent(one.discount_share)} below the guaranteed rate",
             ),
-            ("interruptions", f"{rate(one.interruptions_per_hour)} per hour{known}"),
+            ("interruptions", _interruptions(one)),
             ("where", f"{one.region}, {one.hall}, group {one.group_id}, {one.purchase_model}"),
         ]
     )
+
+
+def _place(one: Candidate) -> str:
+    if one.rank is None:
+        return "none: it cannot serve this claim"
+    return f"{one.rank:,} in the order of {one.purchase_model} pools"
+
+
+def _interruptions(one: Candidate) -> str:
+    if one.purchase_model != PurchaseModel.RECLAIMABLE:
+        return "none: its instances are not taken back"
+    assumed = "" if one.history_known else ", assumed: too little history"
+    return f"{rate(one.interruptions_per_hour)} per hour{assumed}"
 
 
 def show_replay(screen: Screen, replay: Replay) -> None:
@@ -74,11 +87,12 @@ def show_replay(screen: Screen, replay: Replay) -> None:
 
 def _heading(screen: Screen, decision: Explanation) -> None:
     screen.title(
-        f"workload {decision.workload_id}, generation {decision.generation}: {decision.outcome},"
+        f"workload {decision.workload_id}, generation {decision.generation}:"
         f" {decision.placed_units:,} of {count(decision.units, 'unit')} placed"
     )
     facts = [
         ("decided", f"{moment(decision.decided_at)}, for claim {decision.claim_version}"),
+        ("outcome", decision.outcome),
         ("ranking", decision.ranking_id),
         (
             "caps",
@@ -96,13 +110,13 @@ def _heading(screen: Screen, decision: Explanation) -> None:
 
 
 def _row(one: Candidate) -> tuple[str, ...]:
-    frequency = rate(one.interruptions_per_hour)
+    frequency = rate(one.interruptions_per_hour) + ("" if one.history_known else "?")
     return (
         f"{one.rank:,}" if one.rank else "-",
         one.pool_id,
         number(one.price_per_hour_usd),
         percent(one.discount_share),
-        frequency if one.history_known else f"{frequency}?",
+        frequency if one.purchase_model == PurchaseModel.RECLAIMABLE else "-",
         one.purchase_model,
         one.hall,
         one.group_id,

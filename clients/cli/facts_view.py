@@ -54,7 +54,7 @@ def contract(screen: Screen, one: Contract) -> None:
         [
             ("floor", f"{percent(one.floor_share)} of every claim on committed capacity"),
             ("caps", f"{percent(one.pool_cap_share)} per pool, {percent(one.group_cap_share)} per group"),
-            ("endures", f"{number(one.tolerated_interruptions_per_hour)} interruptions per hour"),
+            ("interruptions", f"up to {number(one.tolerated_interruptions_per_hour)} per hour"),
             ("drain budget", f"{one.drain_budget_seconds} s"),
             ("from commit", one.repo_commit or "unknown"),
             *(("warning", warning) for warning in one.warnings),

@@ -60,7 +60,7 @@ class Screen:
             )
         for row in rows:
             grid.add_row(*(printable(cell) for cell in row))
-        self.out.print(grid)
+        self._print(grid)
 
     def facts(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values, one a line."""
@@ -69,7 +69,14 @@ class Screen:
         grid.add_column(overflow="fold")
         for name, value in pairs:
             grid.add_row(printable(name), printable(value))
-        self.out.print(grid)
+        self._print(grid)
+
+    def _print(self, grid: Table) -> None:
+        """Without the spaces that fill the last column, which only make copied text worse."""
+        with self.out.capture() as drawn:
+            self.out.print(grid)
+        for line in drawn.get().splitlines():
+            self.out.file.write(f"{line.rstrip()}\n")
 
     def document(self, document: object, form: Format) -> None:
         """A server's document as it came, for other programs."""

@@ -54,6 +54,7 @@ def moment(at: datetime | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0:07`, `12:30`."""
-    whole = int(seconds)
-    return f"{whole // 60}:{whole % 60:02d}"
+    """`0:07`, `12:30`, `26:03:00`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

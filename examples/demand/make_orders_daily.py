@@ -157,8 +157,20 @@ def gated(number: int) -> Document:
 
 def main() -> None:
     workers = [pod(f"orders-daily-aggregate-{number}") for number in range(WORKERS)]
-    others = [driver(), bound(), being_deleted(), gated(0), gated(1), pod("web-0", workload="web", stage="web")]
-    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": workers + others}
+    others = [
+        driver(),
+        bound(),
+        being_deleted(),
+        gated(0),
+        gated(1),
+        pod("web-0", workload="web", stage="web"),
+    ]
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": workers + others,
+    }
     json.dump(listed, sys.stdout, indent=2)
     print()
 

@@ -138,7 +138,7 @@ def candidate(pool_id: str, **changed: Any) -> dict[str, Any]:
 
 def kept(pool_id: str, **changed: Any) -> dict[str, Any]:
     taken = {"kept": True, "units": 6, "instances": 3, "reason": None, "rank": 1}
-    return candidate(pool_id, **taken | {"text": "it holds 6 units on 3 instances"} | changed)
+    return candidate(pool_id, **taken | {"text": "holds 6 units on 3 instances, place 1 of 20"} | changed)
 
 
 def explanation(*candidates: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def explanation(*candidates: dict[str, Any], **changed: Any) -> dict[str, Any]:
         "rankingId": "7b0e8a34-0000-4000-8000-000000000002",
         "scorerVersion": "1",
         "decidedAt": "2026-11-29T14:00:00Z",
-        "outcome": "Placed",
+        "outcome": "placed",
         "units": 42,
         "placedUnits": 42,
         "floorUnits": 13,

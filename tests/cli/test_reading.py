@@ -166,7 +166,7 @@ def test_one_pool_is_answered_in_one_sentence(sco: Sco, api: FakeApi) -> None:
     assert api.asked("GET", path)[0].query == {"poolId": "p-other", "generation": "3"}
     api.on("GET", path, document(answers.explanation(answers.kept("p-kept"))))
     first = sco("explain", "orders-daily", "--pool", "p-kept").out.splitlines()[0]
-    assert first == "p-kept was kept: it holds 6 units on 3 instances."
+    assert first == "p-kept was kept: holds 6 units on 3 instances, place 1 of 20."
 
 
 def test_a_pool_that_was_no_candidate_is_refused(sco: Sco, api: FakeApi) -> None:
@@ -190,6 +190,20 @@ def test_an_unknown_history_is_marked(sco: Sco, api: FakeApi) -> None:
     api.on("GET", "/placements/orders-daily/explanation", document(answers.explanation(one)))
     assert "0.5 per hour, assumed" in sco("explain", "orders-daily", "--pool", "p-new").out
     assert "0.5?" in row(sco("explain", "orders-daily", "--reason", "outscored").out, "17")
+
+
+def test_committed_pools_have_no_interruptions(sco: Sco, api: FakeApi) -> None:
+    one = answers.kept("p-floor", purchaseModel="committed", historyKnown=False, interruptionsPerHour="0.05")
+    api.on("GET", "/placements/orders-daily/explanation", document(answers.explanation(one)))
+    out = sco("explain", "orders-daily", "--pool", "p-floor").out
+    assert "its instances are not taken back" in out
+    assert "0.05" not in out + sco("explain", "orders-daily").out
+
+
+def test_tables_have_no_spaces_at_the_end_of_lines(sco: Sco, api: FakeApi) -> None:
+    api.on("GET", "/workloads/orders-daily", document(answers.workload()))
+    lines = sco("describe", "workload", "orders-daily").out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
 
 
 def test_a_replay_that_is_the_same(sco: Sco, api: FakeApi) -> None:

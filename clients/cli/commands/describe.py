@@ -26,7 +26,7 @@ ContractName = Annotated[
 
 @describe.command("pool")
 def describe_pool(context: typer.Context, pool: PoolName, output: Output = Format.TABLE) -> None:
-    """Show a pool: where it is, what one instance has, its prices and how much is free.
+    """Show a pool: its place, size, prices and what is free.
 
     \b
     Example:
@@ -42,7 +42,9 @@ def describe_pool(context: typer.Context, pool: PoolName, output: Output = Forma
 
 @describe.command("workload")
 def describe_workload(context: typer.Context, workload: WorkloadName, output: Output = Format.TABLE) -> None:
-    """Show a workload: its claim, its caps, and its fleet by pool, group and hall.
+    """Show a workload: its claim and its fleet against caps.
+
+    The fleet is shown by pool, by correlation group and by hall.
 
     \b
     Example:
@@ -58,7 +60,7 @@ def describe_workload(context: typer.Context, workload: WorkloadName, output: Ou
 
 @describe.command("contract")
 def describe_contract(context: typer.Context, contract: ContractName, output: Output = Format.TABLE) -> None:
-    """Show a contract: its tier, floor and caps, and what the work endures.
+    """Show a contract: its tier, floor and caps.
 
     \b
     Example:

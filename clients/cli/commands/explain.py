@@ -26,7 +26,12 @@ def explain(
     ] = None,
     reason: Annotated[
         Reason | None,
-        typer.Option("--reason", help="List the pools that were left out for this.", show_default=False),
+        typer.Option(
+            "--reason",
+            metavar="REASON",
+            help=f"List the pools that were left out for one of: {', '.join(Reason)}.",
+            show_default=False,
+        ),
     ] = None,
     generation: Annotated[
         int | None,

@@ -118,7 +118,7 @@ def partitions(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Out
 def placements(
     context: typer.Context,
     workloads: Annotated[
-        list[str], typer.Argument(metavar="WORKLOAD...", help="The workloads' names.", show_default=False)
+        list[str], typer.Argument(metavar="WORKLOAD", help="The workloads' names.", show_default=False)
     ],
     output: Output = Format.TABLE,
 ) -> None:

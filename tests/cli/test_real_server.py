@@ -1,0 +1,181 @@
+"""The command line against the real API over a real database: the examples, from contract to replay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+import uvicorn
+from structlog.testing import capture_logs
+
+from activities.finishing import FinishingActivities
+from activities.placement_calls import FinishRequest
+from api.app import create_app
+from api.deps import Deps
+from clients.cli.main import main
+from domain.ids import placement_workflow_id
+from tests.activities.deciding import Placer
+from tests.cli.conftest import Ran
+from tests.domain.worlds import estate as every_pool
+from tests.estates import TENANT, Estate
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
+LOW_FLOOR = Path(CONTRACT).read_text().replace('floorShare: "0.30"', 'floorShare: "0.10"')
+PODS = str(EXAMPLES / "demand" / "orders-daily-pods.json")
+STOP_SECONDS = 30
+
+RealSco = Callable[..., Awaitable[Ran]]
+
+
+class SoonPlaced:
+    """Decides and finishes a moment after it was asked, with a provider that launches everything."""
+
+    def __init__(self, estate: Estate) -> None:
+        self._placer = Placer(estate)
+        self._finishing = FinishingActivities(estate.engine)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
+    ) -> str:
+        task = asyncio.create_task(self._place(workload_id))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return placement_workflow_id(partition_id, workload_id)
+
+    async def reachable(self) -> bool:
+        return True
+
+    async def _place(self, workload_id: str) -> None:
+        await self._placer.decide(workload_id)
+        await self._placer.run()
+        await self._placer.give_back(workload_id)
+        await self._finishing.finish_placement(
+            FinishRequest(tenant_id=TENANT, workload_id=workload_id, finish_id=uuid4())
+        )
+
+
+@asynccontextmanager
+async def served(estate: Estate) -> AsyncIterator[str]:
+    """The real application on a free loopback port; yields its address."""
+    starter = SoonPlaced(estate)
+    deps = Deps(engine=estate.engine, starter=starter, temporal_reachable=starter.reachable, now=estate.clock)
+    server = uvicorn.Server(uvicorn.Config(create_app(deps), log_config=None, lifespan="off"))
+    listening = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        with capture_logs():
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        async with asyncio.timeout(STOP_SECONDS):
+            await serving
+
+
+@pytest_asyncio.fixture
+async def sco(estate: Estate, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[RealSco]:
+    """`sco` as people run it, beside a server with every pool of one region."""
+    await estate.open(every_pool(("eu-north",), hours=500))
+    async with served(estate) as address:
+
+        async def run(*arguments: str, code: int = 0) -> Ran:
+            capsys.readouterr()
+            ended = await asyncio.to_thread(main, ["--server", address, *arguments])
+            captured = capsys.readouterr()
+            assert ended == code, captured.err
+            return Ran(ended, captured.out, captured.err)
+
+        yield run
+
+
+async def test_from_contract_to_replay(sco: RealSco) -> None:
+    assert "workload orders-daily applied" in (await sco("apply", "-f", CONTRACT)).out
+    counted = await sco("claim", "-f", PODS, "--workload", "orders-daily", "--dry-run")
+    assert "42 units, 168 vCPU, 672 GiB, 0 GPUs" in counted.out
+    assert "left out: 6 entries" in counted.out
+    assert "  2 held: data-platform/orders-daily-publish-0-" in counted.out
+
+    placed = await sco("claim", "-f", PODS, "--workload", "orders-daily", "--wait")
+    assert "workload orders-daily: placed" in placed.out
+    assert "floor 13 guaranteed units; at most 6 units per reclaimable pool and 12" in placed.out
+    assert placed.err
+
+    told = json.loads((await sco("explain", "orders-daily", "-o", "json")).out)
+    kept = [one["poolId"] for one in told["candidates"] if one["kept"]]
+    others = [one for one in told["candidates"] if not one["kept"]]
+    assert "42 of 42 units placed" in (await sco("explain", "orders-daily")).out
+    assert f"{kept[0]} was kept: " in (await sco("explain", "orders-daily", "--pool", kept[0])).out
+    one = others[0]
+    answer = (await sco("explain", "orders-daily", "--pool", one["poolId"])).out
+    assert answer.startswith(f"{one['poolId']} was left out ({one['reason']}): {one['text']}")
+    assert "the same" in (await sco("explain", "orders-daily", "--replay")).out
+
+
+async def test_scaling_and_placing_again(sco: RealSco) -> None:
+    await sco("apply", "-f", CONTRACT)
+    await sco("claim", "-f", PODS, "--workload", "orders-daily", "--wait")
+    grown = json.loads((await sco("scale", "orders-daily", "--units", "60", "--wait", "-o", "json")).out)
+    assert (grown["phase"], grown["claim"]["units"], grown["plannedVersion"]) == ("placed", 60, 2)
+    assert "60 units, 240 vCPU, 960 GiB" in (await sco("describe", "workload", "orders-daily")).out
+    await sco("place", "orders-daily", "--wait")
+    listed = json.loads((await sco("get", "generations", "orders-daily", "-o", "json")).out)
+    assert [one["generation"] for one in listed] == [2, 1]
+    progress = (await sco("get", "placements", "orders-daily")).out
+    assert "placement/k8s-eu-north/orders-daily" in progress
+
+
+async def test_lists_and_status(sco: RealSco) -> None:
+    await sco("apply", "-f", CONTRACT)
+    first = json.loads((await sco("get", "pools", "--limit", "5", "-o", "json")).out)
+    every = json.loads((await sco("get", "pools", "-o", "json")).out)
+    assert len(every) > len(first) == 5
+    assert len({one["poolId"] for one in every}) == len(every)
+    name = first[0]["poolId"]
+    assert f"pool {name}: active" in (await sco("describe", "pool", name)).out
+    assert name in (await sco("get", "pools", "--hall", first[0]["hall"])).out
+    for kind in ("workloads", "contracts"):
+        assert "orders-daily" in (await sco("get", kind)).out
+    assert "k8s-eu-north" in (await sco("get", "partitions")).out
+    assert "T1" in (await sco("describe", "contract", "orders-daily")).out
+    assert "can run" in (await sco("status")).out
+
+
+async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) -> None:
+    pool = json.loads((await sco("get", "pools", "--limit", "1", "-o", "json")).out)[0]
+    fixed = ("region", "hall", "skuFamily", "size", "cpuCores", "ramGb", "purchaseModel", "groupId", "flavor")
+    prices = ("pricePerHourUsd", "guaranteedPricePerHourUsd")
+    document = {name: pool[name] for name in (*fixed, *prices)}
+    document |= {"apiVersion": "sco/v1", "kind": "Pool", "poolId": "extra-pool"}
+    (tmp_path / "pool.json").write_text(json.dumps(document))
+    assert (await sco("apply", "-f", str(tmp_path / "pool.json"))).out == "pool extra-pool applied\n"
+    assert "extra-pool: draft" in (await sco("describe", "pool", "extra-pool")).out
+    await sco("activate", "pool", "extra-pool")
+    assert "extra-pool: active" in (await sco("describe", "pool", "extra-pool")).out
+    again = await sco("activate", "pool", "extra-pool", code=1)
+    assert "it cannot activate from there" in again.err
+
+
+async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:
+    (tmp_path / "low.yaml").write_text(LOW_FLOOR)
+    refused = await sco("apply", "-f", str(tmp_path / "low.yaml"), code=1)
+    assert "floorShare 0.10 is below the minimum of tier T1, 0.30" in refused.err
+    assert "applied: nothing" in refused.err
+    assert "not applied: contract orders-daily, workload orders-daily" in refused.err
+
+    unknown = await sco("describe", "workload", "nobody", code=1)
+    assert "no workload 'nobody'" in unknown.err
+    assert "what to do:" in unknown.err
+
+    await sco("apply", "-f", CONTRACT)
+    assert "has no claim" in (await sco("place", "orders-daily", code=1)).err
+    web = str(EXAMPLES / "demand" / "web-claim.yaml")
+    other = await sco("claim", "-f", web, "--workload", "orders-daily", code=1)
+    assert "left out: document 1 (web): it belongs to workload web" in other.err
