@@ -34,8 +34,9 @@ from activities.shortlisting import ShortlistCache
 from domain.claim import Demand
 from domain.ids import event_id
 from domain.placement.caps import Terms, cap_units
+from domain.placement.draft import Live
 from domain.placement.filters import RequirementClass, Shortlist, pool_cap_units_that_matter
-from domain.placement.liveness import PoolPulse, live_of
+from domain.placement.liveness import backed_off, live_of
 from domain.placement.portfolio import Plan, Question, plan
 from domain.placement.scoring import Ranking
 from domain.policy import PlacementPolicy
@@ -58,6 +59,11 @@ class _Intent:
     listed: Shortlist
     unsaved: bool
     held: list[decisions.HeldRow]
+
+    @property
+    def planned_before(self) -> bool:
+        """Whether there can be holdings, failed launches or servers to give back at all."""
+        return bool(self.row["generation"] > 0)
 
     @property
     def common(self) -> dict[str, Any]:
@@ -90,7 +96,7 @@ class PlacingActivities:
         self._now = now
         self._pulse_age = pulse_age
         self._cache = ShortlistCache()
-        self._pulses: dict[str, tuple[datetime, dict[str, PoolPulse]]] = {}
+        self._live: dict[str, tuple[datetime, dict[str, Live]]] = {}
 
     @activity.defn(name=DECIDE)
     async def decide_placement(self, request: DecideRequest) -> Decided:
@@ -122,7 +128,7 @@ class PlacingActivities:
             raise ApplicationError(
                 f"workload {request.workload_id!r} has no claim", type=NOTHING_TO_PLACE, non_retryable=True
             )
-        if row["generation"] > 0:
+        if row["generation"] > 0:  # only then can it have been decided already
             known = await decisions.find_decision(connection, request.tenant_id, request.decision_id)
             if known is not None:
                 return await self._as_answer(connection, known), None
@@ -137,18 +143,21 @@ class PlacingActivities:
             held=intent.held,
             batch_instances=self._policy.batch_instances,
         )
-        planned_before = row["planned_version"] == row["claim_version"]
-        if planned_before and is_same_plan(answer, booked, intent.held, row["shortfall_units"]):
+        same_claim = row["planned_version"] == row["claim_version"]
+        if same_claim and is_same_plan(answer, booked, intent.held, row["shortfall_units"]):
             newest = await decisions.decision_id_of(connection, request.tenant_id, request.workload_id, None)
             if newest is not None:
                 known = await decisions.find_decision(connection, request.tenant_id, newest)
                 assert known is not None
                 return await self._as_answer(connection, known), None
         stored = await self._commit(connection, intent, question, answer, booked)
-        return await self._as_answer(connection, stored), intent.listed if intent.unsaved else None
+        unsaved = intent.listed if intent.unsaved else None
+        if intent.planned_before:
+            return await self._as_answer(connection, stored), unsaved
+        return decided(stored, sorted({slot.region for slot in booked.slots}), releases=False), unsaved
 
     async def _intent(self, connection: Connection, request: DecideRequest, row: sa.RowMapping) -> _Intent:
-        ranking = await self._ranking(connection, request.tenant_id, row["partition_id"])
+        ranking = await self._ranking(connection, request.tenant_id, row)
         demand = Demand.model_validate(row["demand"])
         wanted = requirement_class(demand, row, ranking)
         listed, unsaved = self._cache.shortlist(ranking, wanted)
@@ -159,39 +168,40 @@ class PlacingActivities:
         )
         return _Intent(request, row, demand, wanted, listed, unsaved, held)
 
-    async def _ranking(self, connection: Connection, tenant_id: str, partition_id: str) -> Ranking:
-        newest = await rankings.newest_ranking_id(connection, tenant_id, partition_id)
-        if newest is None:
+    async def _ranking(self, connection: Connection, tenant_id: str, row: sa.RowMapping) -> Ranking:
+        if row["ranking_id"] is None:
             raise ApplicationError(
-                f"partition {partition_id!r} has no ranking yet: scoring runs every five minutes",
+                f"partition {row['partition_id']!r} has no ranking yet: scoring runs every five minutes",
                 type=NO_RANKING,
             )
-        return await self._cache.ranking(connection, tenant_id, newest)
+        return await self._cache.ranking(connection, tenant_id, row["ranking_id"])
 
     async def _question(self, connection: Connection, intent: _Intent, *, fresh: bool) -> Question:
-        tenant_id, now = intent.request.tenant_id, self._now()
-        pulses = await self._fresh_pulses(connection, tenant_id, now, fresh=fresh)
-        off = await decisions.backed_off(connection, tenant_id, intent.request.workload_id, now)
-        staleness = timedelta(seconds=self._policy.staleness_seconds)
+        tenant_id, workload_id = intent.request.tenant_id, intent.request.workload_id
+        live = await self._fresh_live(connection, tenant_id, fresh=fresh)
+        if intent.planned_before:
+            off = await decisions.backed_off(connection, tenant_id, workload_id, self._now())
+            live = live | {pool_id: backed_off(live[pool_id]) for pool_id in off & live.keys()}
         return Question(
             units=tuple(group.units for group in intent.demand.shapes),
             terms=terms_of(intent.row, self._policy),
             shortlist=intent.listed,
-            live={
-                pool_id: live_of(pulse, now=now, staleness=staleness, backed_off=pool_id in off)
-                for pool_id, pulse in pulses.items()
-            },
+            live=live,
             holdings=holdings(intent.held, intent.wanted),
         )
 
-    async def _fresh_pulses(
-        self, connection: Connection, tenant_id: str, now: datetime, *, fresh: bool
-    ) -> dict[str, PoolPulse]:
-        read_at, pulses = self._pulses.get(tenant_id, (None, {}))
+    async def _fresh_live(self, connection: Connection, tenant_id: str, *, fresh: bool) -> dict[str, Live]:
+        """What every pool may take now, as old as `pulse_age` allows."""
+        now = self._now()
+        read_at, live = self._live.get(tenant_id, (None, {}))
         if fresh or read_at is None or now - read_at > self._pulse_age:
+            staleness = timedelta(seconds=self._policy.staleness_seconds)
             pulses = await decisions.read_pulses(connection, tenant_id)
-            self._pulses[tenant_id] = (now, pulses)
-        return pulses
+            live = {
+                pool_id: live_of(pulse, now=now, staleness=staleness) for pool_id, pulse in pulses.items()
+            }
+            self._live[tenant_id] = (now, live)
+        return live
 
     async def _commit(
         self, connection: Connection, intent: _Intent, question: Question, answer: Plan, booked: Booking
@@ -202,6 +212,8 @@ class PlacingActivities:
         decision = decision_row(question, answer, common, self._now())
         generation = generation_row(answer, common)
         await decisions.write_decision(connection, decision, generation)
+        if intent.held:
+            await decisions.clear_targets(connection, request.tenant_id, request.workload_id)
         await decisions.write_targets(
             connection, request.tenant_id, request.workload_id, common["generation"], booked.targets
         )
@@ -249,10 +261,10 @@ class PlacingActivities:
 
     def _book_in_memory(self, tenant_id: str, booked: Booking) -> None:
         """Count our own new slots at once, so that the next decision does not plan on them again."""
-        _, pulses = self._pulses[tenant_id]
+        _, live = self._live[tenant_id]
         for slot in booked.slots:
-            pulse = pulses[slot.pool_id]
-            pulses[slot.pool_id] = pulse._replace(free=pulse.free - 1)
+            state = live[slot.pool_id]
+            live[slot.pool_id] = state._replace(free=state.free - 1)
 
     async def _as_answer(self, connection: Connection, stored: Any) -> Decided:
         regions = await fleet.regions_at_work(connection, stored["tenant_id"], stored["workload_id"])

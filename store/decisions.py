@@ -21,6 +21,7 @@ from store.tables import (
     placement_decisions,
     plan_generations,
     pool_backoffs,
+    rankings,
     reservations,
     workloads,
 )
@@ -140,11 +141,22 @@ async def list_generations(
 
 
 async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) -> sa.RowMapping | None:
-    """The workload with its newest claim and its contract, locked against other decisions for it.
+    """The workload with its newest claim, contract and ranking, locked against other decisions for it.
 
     It is read only once it is locked: what a transaction committed that was waited for is seen whole.
     """
     await lock_workload(connection, tenant_id, workload_id)
+    newest = (
+        sa.select(rankings.c.ranking_id)
+        .where(
+            rankings.c.tenant_id == workloads.c.tenant_id,
+            rankings.c.partition_id == workloads.c.partition_id,
+        )
+        .order_by(rankings.c.version.desc())
+        .limit(1)
+        .correlate(workloads)
+        .scalar_subquery()
+    )
     joined = (
         workloads.join(
             claims,
@@ -173,6 +185,7 @@ async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) 
         sa.select(
             workloads.c.partition_id,
             partitions.c.region,
+            newest.label("ranking_id"),
             workloads.c.claim_version,
             workloads.c.planned_version,
             workloads.c.generation,
@@ -221,15 +234,19 @@ async def write_decision(
     await connection.execute(insert(plan_generations).values(dict(generation)))
 
 
-async def write_targets(
-    connection: Connection, tenant_id: str, workload_id: str, generation: int, targets: Sequence[Target]
-) -> None:
-    """Set what every pool is to hold; pools that are no target any more are to hold nothing."""
+async def clear_targets(connection: Connection, tenant_id: str, workload_id: str) -> None:
+    """Every pool is to hold nothing, until `write_targets` says otherwise in the same transaction."""
     await connection.execute(
         sa.update(reservations)
         .where(reservations.c.tenant_id == tenant_id, reservations.c.workload_id == workload_id)
         .values(units=0, target_instances=0)
     )
+
+
+async def write_targets(
+    connection: Connection, tenant_id: str, workload_id: str, generation: int, targets: Sequence[Target]
+) -> None:
+    """Set what pools are to hold; those that are not named keep what was set."""
     if not targets:
         return
     rows = [

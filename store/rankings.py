@@ -44,17 +44,6 @@ async def save_ranking(
     return int((await connection.execute(query)).scalar_one())
 
 
-async def newest_ranking_id(connection: Connection, tenant_id: str, partition_id: str) -> UUID | None:
-    query = (
-        sa.select(rankings.c.ranking_id)
-        .where(rankings.c.tenant_id == tenant_id, rankings.c.partition_id == partition_id)
-        .order_by(rankings.c.version.desc())
-        .limit(1)
-    )
-    found: UUID | None = (await connection.execute(query)).scalar()
-    return found
-
-
 async def load_ranking(connection: Connection, tenant_id: str, ranking_id: UUID) -> Ranking:
     row = await _ranking_row(connection, tenant_id, ranking_id)
     return Ranking(

@@ -20,7 +20,7 @@ class PoolPulse(NamedTuple):
     reported_at: datetime | None
 
 
-def live_of(pulse: PoolPulse, *, now: datetime, staleness: timedelta, backed_off: bool) -> Live:
+def live_of(pulse: PoolPulse, *, now: datetime, staleness: timedelta) -> Live:
     """Why a pool may not take new units at `now`, if so. A pool that never reported is stale."""
     probation = pulse.standing == "probation"
     if pulse.state != PoolState.ACTIVE:
@@ -31,6 +31,9 @@ def live_of(pulse: PoolPulse, *, now: datetime, staleness: timedelta, backed_off
         return Live(pulse.free, Reason.DEGRADED, probation)
     if pulse.reported_at is None or now - pulse.reported_at > staleness:
         return Live(pulse.free, Reason.STALE, probation)
-    if backed_off:
-        return Live(pulse.free, Reason.BACKED_OFF, probation)
     return Live(pulse.free, None, probation)
+
+
+def backed_off(live: Live) -> Live:
+    """The same pool for a workload whose launch failed there; what blocks it for all weighs more."""
+    return live if live.blocked is not None else live._replace(blocked=Reason.BACKED_OFF)
