@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx2
 
 from clients.cli import problems
-from clients.cli.failures import Failure, unreachable
+from clients.cli.failures import Failure, unreachable, usage
 from clients.cli.settings import is_loopback
 
 Query = Mapping[str, str | int | bool | None]
@@ -73,13 +73,7 @@ class Api:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._new_key = new_key
-        # A proxy cannot reach this machine's own loopback.
-        self._http = httpx2.Client(
-            base_url=server,
-            timeout=httpx2.Timeout(timeout_seconds),
-            trust_env=not is_loopback(server),
-            headers={"Accept": "application/json", "User-Agent": f"sco/{version}"},
-        )
+        self._http = _client(server, timeout_seconds, version)
 
     def close(self) -> None:
         self._http.close()
@@ -181,3 +175,19 @@ class Api:
 
 def _text(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _client(server: str, timeout_seconds: float, version: str) -> httpx2.Client:
+    try:
+        return httpx2.Client(
+            base_url=server,
+            timeout=httpx2.Timeout(timeout_seconds),
+            # A proxy cannot reach this machine's own loopback.
+            trust_env=not is_loopback(server),
+            headers={"Accept": "application/json", "User-Agent": f"sco/{version}"},
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise usage(
+            f"the environment's proxy or certificates cannot be used: {error}",
+            "look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -22,13 +23,14 @@ from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
 from clients.cli.failures import Failure
-from clients.cli.screen import Screen
+from clients.cli.screen import PipeClosed, Screen, output_checked
 from clients.cli.session import Session, Surroundings
 from clients.cli.settings import find_server
 
 PACKAGE = "spot-capacity-orchestrator"
 REQUEST_SECONDS = 30.0
 INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 app = typer.Typer(
     name="sco",
@@ -110,16 +112,27 @@ def main(
     clock: Clock = Clock(time.monotonic, time.sleep),  # noqa: B008 - frozen
 ) -> int:
     """Run one command; returns its exit code. Failures are told in words, never as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     screen = Screen()
-    surroundings = Surroundings(clock, lambda: str(uuid4()), screen)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="sco", obj=surroundings)
+        with output_checked():
+            code = _run(arguments, Surroundings(clock, lambda: str(uuid4()), screen))
+            sys.stdout.flush()
     except Failure as failure:
         screen.failure(failure)
         return failure.code
-    except KeyboardInterrupt:
+    except PipeClosed:
+        return PIPE_CLOSED
+    if code == INTERRUPTED:
         screen.note("interrupted; what the server has begun goes on")
-        return INTERRUPTED
+    return code
+
+
+def _run(arguments: Sequence[str] | None, surroundings: Surroundings) -> int:
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="sco", obj=surroundings)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     return 0

@@ -7,8 +7,10 @@ no name can move the cursor or colour a screen.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 
 import yaml
@@ -16,12 +18,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clients.cli.failures import Failure
+from clients.cli.failures import Failure, usage
 from domain.intake.words import clean
 
 _FILE_WIDTH = 1000
 _MAX_TEXT = 20_000
 NUMBERS = ">"
+
+
+class PipeClosed(Exception):
+    """Whoever read the output has enough."""
+
+
+@contextmanager
+def output_checked() -> Iterator[None]:
+    """Output that cannot be written ends a command like any other failure."""
+    try:
+        yield
+    except OSError as error:
+        # The interpreter must not find the same file again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise PipeClosed from None
+        raise usage(f"the output cannot be written: {error.strerror or error}") from None
 
 
 class Format(StrEnum):
@@ -38,7 +57,9 @@ class Screen:
         self.err = _console(stderr=True)
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        self.out.print(printable(text, style), soft_wrap=True)
+        with self.out.capture() as drawn:
+            self.out.print(printable(text, style), soft_wrap=True)
+        self._write(drawn.get())
 
     def note(self, text: str) -> None:
         """Something beside the result."""
@@ -75,8 +96,11 @@ class Screen:
         """Without the spaces that fill the last column, which only make copied text worse."""
         with self.out.capture() as drawn:
             self.out.print(grid)
-        for line in drawn.get().splitlines():
-            self.out.file.write(f"{line.rstrip()}\n")
+        self._write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+
+    def _write(self, text: str) -> None:
+        with output_checked():
+            self.out.file.write(text)
 
     def document(self, document: object, form: Format) -> None:
         """A server's document as it came, for other programs."""
@@ -84,7 +108,7 @@ class Screen:
             text = json.dumps(document, indent=2, ensure_ascii=not _takes_unicode())
         else:
             text = yaml.safe_dump(document, sort_keys=False, allow_unicode=_takes_unicode()).rstrip("\n")
-        self.out.file.write(text + "\n")
+        self._write(text + "\n")
 
     def failure(self, failure: Failure) -> None:
         self.err.print(Text.assemble(("error: ", "bold red"), printable(failure.problem)), soft_wrap=True)

@@ -93,6 +93,18 @@ def test_a_proxy_in_the_environment_does_not_hide_the_local_server(
     assert sco("status").code == 0
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HTTPS_PROXY", "carrier-pigeon://loft"), ("SSL_CERT_FILE", "/nowhere/ca.pem")]
+)
+def test_an_environment_that_cannot_be_used_is_told(
+    sco: Sco, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    ran = sco("--server", "https://sco.example.org", "status")
+    assert ran.code == 2
+    assert variable in ran.err
+
+
 def test_the_version_is_the_package_s(sco: Sco) -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert sco("--version").out == f"sco {version}\n"
