@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -26,6 +28,7 @@ CHECK_TIMEOUT = timedelta(seconds=2)
 # Requests in hand at once; more are answered 503 at once instead of piling up.
 MAX_REQUESTS = 200
 STOP_SECONDS = 20
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = structlog.get_logger("api")
 
 
@@ -69,9 +72,24 @@ async def serve(settings: ApiSettings) -> None:
     )
     log.info("serving", host=settings.api_host, port=settings.api_port)
     try:
-        await uvicorn.Server(config).serve()
+        await _Server(config).serve()
     finally:
         await engine.dispose()
+
+
+class _Server(uvicorn.Server):
+    """Ends in good order on a signal, and lets the process end with 0 after it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
 
 
 def reachability(client: Client) -> Callable[[], Awaitable[bool]]:

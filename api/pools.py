@@ -134,7 +134,7 @@ class PoolQuery(PageQuery):
 def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps) -> PoolView:
     """A pool with the reason why it takes no new units now, if there is one."""
     staleness = timedelta(seconds=deps.policy.placement.staleness_seconds)
-    blocked = live_of(pulse, now=deps.now(), staleness=staleness, backed_off=False).blocked
+    blocked = live_of(pulse, now=deps.now(), staleness=staleness).blocked
     return PoolView(
         **pool.model_dump(),
         free_instances=pool.capacity_instances - pool.reserved_instances,

@@ -52,7 +52,7 @@ class Door:
         self.placer = Placer(estate)
 
     async def get(self, path: str, **query: Any) -> httpx2.Response:
-        return await self.http.get(path, params=query)
+        return await self.http.get(path, params=query or None)
 
     async def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, **options)
