@@ -37,8 +37,8 @@ class Caps:
     """What the terms mean for a claim of `units`: whole units, over the whole claim.
 
     Pool, group and probation caps bind reclaimable capacity. `hall_units` is a preference: the fill
-    exceeds it only where it could not be met otherwise. `floor_hall_units` spreads the floor in the same
-    way, and is small enough that fewer than `floor_min_halls` halls cannot hold the floor.
+    exceeds it only where it could not be met otherwise. In the same way the floor reaches `floor_halls`
+    halls, one unit each at least, and takes no more than `floor_hall_units` in any.
     """
 
     units: int
@@ -47,6 +47,7 @@ class Caps:
     group_units: int
     probation_units: int
     hall_units: int
+    floor_halls: int
     floor_hall_units: int
 
 
@@ -60,19 +61,9 @@ def caps_for(units: int, terms: Terms) -> Caps:
         group_units=group,
         probation_units=cap_units(terms.probation_cap_share, units),
         hall_units=group,
-        floor_hall_units=floor_hall_units(floor, terms.floor_min_halls),
+        floor_halls=min(terms.floor_min_halls, floor),
+        floor_hall_units=max(1, -(-floor // terms.floor_min_halls)),
     )
-
-
-def floor_hall_units(floor: int, min_halls: int) -> int:
-    """An even share of the floor per hall: rounded up where `min_halls` halls still come out, else down.
-
-    Thirds of 13 units are 5, 5 and 3. Thirds of 4 units are not 2 and 2, which would be two halls.
-    """
-    rounded_up = -(-floor // min_halls)
-    if rounded_up * (min_halls - 1) < floor:
-        return rounded_up
-    return max(1, floor // min_halls)
 
 
 def pools_and_groups_needed(terms: Terms) -> tuple[int, int]:

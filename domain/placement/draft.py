@@ -105,8 +105,17 @@ class Draft:
         return units, None
 
     def _hall_left(self, entry: Entry) -> int:
-        limit = self.caps.floor_hall_units if entry.committed else self.caps.hall_units
-        return limit - self._by_hall.get((entry.committed, entry.hall), 0)
+        in_hall = self._by_hall.get((entry.committed, entry.hall), 0)
+        if not entry.committed:
+            return self.caps.hall_units - in_hall
+        return min(self.caps.floor_hall_units - in_hall, self._floor_left(opens_hall=in_hall == 0))
+
+    def _floor_left(self, *, opens_hall: bool) -> int:
+        """Units that the floor still lacks, less one for each further hall that it has yet to reach."""
+        by_hall = self.hall_units(committed=True)
+        halls_to_reach = self.caps.floor_halls - len(by_hall) - opens_hall
+        left = self.caps.floor_units - sum(by_hall) - max(0, halls_to_reach)
+        return max(1, left) if opens_hall else left
 
     def _tidy(self, units: int, slack: int, per_instance: int, probation: bool) -> int:
         """Whole instances only, unless the pool's cap can never fill one."""

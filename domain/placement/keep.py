@@ -27,11 +27,11 @@ class Kept(NamedTuple):
 
 
 def floor_to_keep(candidates: Sequence[Kept], units_by_shape: Sequence[int], caps: Caps) -> list[int]:
-    """Units to keep of each committed holding: within an even share per hall first, then beyond it."""
+    """Units to keep of each committed holding: one per hall first, then an even share, then the rest."""
     kept = [0] * len(candidates)
     left, left_by_shape = caps.floor_units, list(units_by_shape)
     by_hall: dict[str, int] = {}
-    for hall_limit in (caps.floor_hall_units, caps.units):
+    for hall_limit in (1, caps.floor_hall_units, caps.units):
         for place, one in enumerate(candidates):
             in_hall = by_hall.get(one.entry.hall, 0)
             shape = one.held.shape_index

@@ -182,9 +182,9 @@ class _Planner:
         return tuple(found)
 
     def floor_spread_met(self) -> bool:
-        """Whether the floor's units stand in as many halls as the terms ask, one unit each at least."""
+        """Whether the floor's units reach as many halls as they should, one unit each at least."""
         halls = self.draft.hall_units(committed=True)
-        return len(halls) >= min(self.question.terms.floor_min_halls, sum(halls))
+        return len(halls) >= min(self.caps.floor_halls, sum(halls))
 
     def hall_spread_met(self) -> bool:
         return all(units <= self.caps.hall_units for units in self.draft.hall_units(committed=False))

@@ -9,6 +9,7 @@ from decimal import Decimal
 from domain.placement.draft import Holding, Live
 from domain.placement.filters import FACT_REASONS, Entry
 from domain.placement.portfolio import GONE, MOVE_AWAY, Allocation, Plan, Question
+from domain.reasons import Reason
 
 Key = tuple[str, int]
 
@@ -62,6 +63,13 @@ class Answer:
         state = self.live(entry.pool_id)
         return state.blocked is None and state.free > self.new_instances[entry.pool_id]
 
+    def floor_stayed(self) -> Iterator[Holding]:
+        return (
+            held
+            for key, held in self.held.items()
+            if key in self.allocated and self.entries[held.pool_id].committed
+        )
+
     def added(self) -> Iterator[Allocation]:
         return (one for one in self.made.allocations if one.units > self.held_units(one))
 
@@ -113,9 +121,14 @@ def floor_stands_in_three_halls(answer: Answer) -> None:
     halls = set(answer.committed_by_hall)
     met = len(halls) >= min(3, answer.committed)
     assert answer.made.floor_spread_met is met
-    if not met and any(answer.entries[one.pool_id].committed for one in answer.added()):
-        elsewhere = [entry for entry in answer.question.shortlist.floor if entry.hall not in halls]
-        assert not any(answer.has_free(entry) for entry in elsewhere)
+    elsewhere = [entry for entry in answer.question.shortlist.floor if entry.hall not in halls]
+    if not met and any(answer.has_free(entry) for entry in elsewhere):
+        before = {answer.entries[held.pool_id].hall for held in answer.floor_stayed()}
+        for one in answer.added():
+            entry = answer.entries[one.pool_id]
+            if entry.committed:
+                assert entry.hall not in before, f"{one} grows a hall while another is empty"
+                assert answer.committed_by_hall[entry.hall] == 1
 
 
 def instances_hold_units(answer: Answer) -> None:
@@ -157,8 +170,8 @@ def reasons_are_for_the_unchosen(answer: Answer) -> None:
     chosen = {one.pool_id for one in answer.made.allocations}
     assert not chosen & set(answer.made.reasons)
     for pool_id, reason in answer.made.reasons.items():
-        state = answer.live(pool_id)
-        assert state.blocked is None or reason is state.blocked
+        released_by_cap = reason is Reason.CAP and any(key[0] == pool_id for key in answer.held)
+        assert answer.live(pool_id).blocked in (None, reason) or released_by_cap
 
 
 def money_adds_up(answer: Answer) -> None:

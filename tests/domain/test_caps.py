@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.placement.caps import cap_units, caps_for, floor_hall_units, floor_units, pools_and_groups_needed
+from domain.placement.caps import cap_units, caps_for, floor_units, pools_and_groups_needed
 from tests.domain.strategies import QUICK
 from tests.domain.worlds import terms
 
@@ -50,7 +50,7 @@ def test_the_worked_example() -> None:
     caps = caps_for(42, terms(floor="0.30"))
     assert (caps.units, caps.floor_units) == (42, 13)
     assert (caps.pool_units, caps.group_units, caps.probation_units) == (6, 12, 2)
-    assert (caps.floor_hall_units, caps.hall_units) == (5, 12)
+    assert (caps.floor_halls, caps.floor_hall_units, caps.hall_units) == (3, 5, 12)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,6 @@ def test_one_pool_less_than_needed_cannot_hold_the_fill(floor_share: Decimal, ca
     assert pools == groups
     assert pools * cap >= 1 - floor_share
     assert pools == 0 or (pools - 1) * cap < 1 - floor_share
-
-
-@QUICK
-@given(st.integers(0, 500), st.integers(1, 8))
-def test_an_even_share_of_the_floor_needs_all_its_halls(floor: int, halls: int) -> None:
-    share = floor_hall_units(floor, halls)
-    assert share >= 1
-    if floor >= halls:
-        assert share * (halls - 1) < floor, "fewer halls could hold the whole floor"
-        assert share * (halls + 1) >= floor or share == floor // halls
 
 
 @QUICK

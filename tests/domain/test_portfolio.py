@@ -296,6 +296,31 @@ def test_four_units_of_floor_stand_in_three_halls() -> None:
     assert len(made.allocations) >= 3
 
 
+def test_a_growing_floor_reaches_new_halls_first() -> None:
+    """Six units stand in one hall, the only one that had room. The next units open two more."""
+    estate = [Sketch(hall, 1, 16, 5, 9 if hall == 1 else 0, 0, True, 0) for hall in (1, 2, 3)]
+    all_floor = replace(terms(), floor_share=Decimal(1))
+    lived = live_through(world_of(estate), all_floor, [(6,)])
+    live = {pool_id: Live(9) for pool_id in lived.world.live}
+    world = replace(lived.world, live=live)
+    by_units = {
+        units: [one.units for one in plan(world.asked((units,), all_floor, lived.holdings)).allocations]
+        for units in (7, 8, 9)
+    }
+    assert by_units == {7: [6, 1], 8: [6, 1, 1], 9: [6, 2, 1]}
+
+
+@pytest.mark.parametrize("floor", [1, 2, 3, 4, 5, 7, 11, 13])
+@pytest.mark.parametrize("halls", [2, 3, 4])
+def test_a_floor_reaches_three_halls_and_no_hall_has_more_than_a_third(floor: int, halls: int) -> None:
+    estate = [Sketch(1 + number, 1, 16, 5, 9, 0, True, 0) for number in range(halls)]
+    question = world_of(estate).asked((floor,), replace(terms(), floor_share=Decimal(1)))
+    answer = check(question, plan(question))
+    assert len(answer.committed_by_hall) >= min(3, floor, halls)
+    if halls >= 3:
+        assert max(answer.committed_by_hall.values()) <= -(-floor // 3)
+
+
 def test_halls_are_filled_evenly_while_they_can_be() -> None:
     """Two deep groups share hall 1; hall 2 is shallower. A third of 20 units each, not two thirds in one."""
     estate = [Sketch(1, aggregate, 4, 3, 9, 0, False, 0) for aggregate in (1, 2) for _ in range(3)]
@@ -304,6 +329,12 @@ def test_halls_are_filled_evenly_while_they_can_be() -> None:
     answer = check(world.asked((20,), terms()), plan(world.asked((20,), terms())))
     assert answer.made.hall_spread_met
     assert answer.by_group["h1-a1"] + answer.by_group["h1-a2"] == 6
+
+
+def test_whole_instances_come_before_partly_used_ones() -> None:
+    """Six units are the cap and four fill an instance: ten full instances hold 40, no half-used pair."""
+    made = plan(_one_pool_per_group(12, cores=16).asked((40,), terms()))
+    assert [(one.units, one.instances) for one in made.allocations] == [(4, 1)] * 10
 
 
 def test_fallback_on_guaranteed_capacity_stays_and_is_not_capped() -> None:

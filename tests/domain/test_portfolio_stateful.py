@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from hypothesis import settings
@@ -48,11 +48,11 @@ class LivingWorkload(RuleBasedStateMachine):
         self.units = tuple(now + extra for now, extra in zip(self.units, more, strict=True))
         self.stays(self.settle())
 
-    @rule(percent=st.integers(0, 99))
+    @rule(percent=st.integers(1, 99))
     def shrink(self, percent: int) -> None:
-        smaller = tuple(units * percent // 100 for units in self.units)
-        self.units = smaller if sum(smaller) else (1, 0)
-        must_move = self.a_cap_is_broken() or self.the_floor_must_move()
+        before = sum(self.units)
+        self.units = tuple(-(-units * percent // 100) for units in self.units)
+        must_move = self.a_cap_is_broken() or self.the_floor_shrinks() or self.units_were_missing(before)
         answer = self.settle()
         assert must_move or not list(answer.added())
 
@@ -105,8 +105,12 @@ class LivingWorkload(RuleBasedStateMachine):
         """What the last plan added in one pool never came, and the pool is left alone for a while."""
         launched = self.launched()
         pool_id = launched[place % len(launched)]
-        old = tuple(held for held in self.before if held.pool_id == pool_id)
-        self.holdings = old + tuple(held for held in self.holdings if held.pool_id != pool_id)
+        old = {held[:2]: held for held in self.before}
+        came = [
+            held if held.pool_id != pool_id or not self.grew(held, old) else old.get(held[:2])
+            for held in self.holdings
+        ]
+        self.holdings = tuple(held for held in came if held is not None)
         self.set_live(lambda state: state._replace(blocked=Reason.BACKED_OFF), [pool_id])
         self.stays(self.settle())
 
@@ -148,8 +152,12 @@ class LivingWorkload(RuleBasedStateMachine):
         self.world = replace(self.world, live=live)
 
     def launched(self) -> list[str]:
-        old = {held[:2]: held.instances for held in self.before}
-        return sorted({held.pool_id for held in self.holdings if held.instances > old.get(held[:2], 0)})
+        old = {held[:2]: held for held in self.before}
+        return sorted({held.pool_id for held in self.holdings if self.grew(held, old)})
+
+    @staticmethod
+    def grew(held: Holding, old: Mapping[tuple[str, int], Holding]) -> bool:
+        return held[:2] not in old or held.instances > old[held[:2]].instances
 
     def a_cap_is_broken(self) -> bool:
         caps = caps_for(sum(self.units), self.under)
@@ -166,13 +174,15 @@ class LivingWorkload(RuleBasedStateMachine):
             for pool_id, units in by_pool.items()
         )
 
-    def the_floor_must_move(self) -> bool:
-        """More committed units of one shape than the claim still has: another shape takes their part."""
-        committed = [0] * len(self.units)
-        for held in self.holdings:
-            if self.world.listed.entries[held.pool_id].committed:
-                committed[held.shape_index] += held.units
-        return any(held > wanted for held, wanted in zip(committed, self.units, strict=True))
+    def units_were_missing(self, units: int) -> bool:
+        """Units of one shape may take the room that another gives up."""
+        return sum(held.units for held in self.holdings) < units
+
+    def the_floor_shrinks(self) -> bool:
+        """Which shape gives up its part of the floor may make another shape take a place in the fill."""
+        entries = self.world.listed.entries
+        committed = sum(held.units for held in self.holdings if entries[held.pool_id].committed)
+        return committed > caps_for(sum(self.units), self.under).floor_units
 
 
 TestLivingWorkload = LivingWorkload.TestCase
