@@ -53,7 +53,9 @@ def test_a_page_has_one_title_and_short_lines(page: Path) -> None:
     text = without_fences(page.read_text())
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     too_long = [
-        line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "!", "- [", "    "))
+        line
+        for line in text.splitlines()
+        if len(line) > 110 and not line.startswith(("|", "!", "- [", "    "))
     ]
     assert not too_long
 
