@@ -105,7 +105,10 @@ class AcquiringActivities:
             raise application_error(error) from error
         batches = sorted({one.batch_key for one in servers if one.batch_key is not None})
         async with self._engine.connect() as connection:
-            ended = await store_slots.ended_slots(connection, *of_region, batches)
+            settle = timedelta(seconds=self._terms.settle_seconds)
+            ended = await store_slots.ended_slots(
+                connection, *of_region, batch_keys=batches, asked_since=self._now() - settle
+            )
         return list({row["slot_key"]: row for row in (*live, *ended)}.values()), servers
 
     async def _record(self, request: RegionRequest, steps: Steps) -> None:

@@ -71,10 +71,17 @@ async def live_slots(
 
 
 async def ended_slots(
-    connection: Connection, tenant_id: str, workload_id: str, region: str, batch_keys: Sequence[str]
+    connection: Connection,
+    tenant_id: str,
+    workload_id: str,
+    region: str,
+    *,
+    batch_keys: Sequence[str],
+    asked_since: datetime,
 ) -> Sequence[sa.RowMapping]:
-    """Ended slots of the named batches: whatever servers they have are one too many."""
-    ended = sa.and_(instances.c.state.in_(ENDED_STATES), instances.c.batch_key.in_(list(batch_keys)))
+    """Ended slots that have, or may still get, servers: of the named batches, or asked for lately."""
+    may_have = sa.or_(instances.c.batch_key.in_(list(batch_keys)), instances.c.requested_at >= asked_since)
+    ended = sa.and_(instances.c.state.in_(ENDED_STATES), may_have)
     return await _slots(connection, tenant_id, workload_id, region, ended)
 
 
