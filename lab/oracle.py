@@ -54,12 +54,12 @@ PLANS = """
     LEFT JOIN (
       SELECT tenant_id, workload_id, sum(units) AS placed, sum(target_instances) AS meant
       FROM reservations GROUP BY 1, 2
-    ) r USING (tenant_id, workload_id)
+    ) r ON (r.tenant_id, r.workload_id) = (w.tenant_id, w.workload_id)
     LEFT JOIN (
       SELECT tenant_id, workload_id, count(*) FILTER (WHERE state = 'active') AS active,
              count(*) FILTER (WHERE state IN ('planned', 'building', 'releasing')) AS open
       FROM instances GROUP BY 1, 2
-    ) s USING (tenant_id, workload_id)
+    ) s ON (s.tenant_id, s.workload_id) = (w.tenant_id, w.workload_id)
     WHERE w.phase = ANY(%(settled)s)
     ORDER BY 1
 """
@@ -85,10 +85,12 @@ def check(dsn: str, cloud: AdminClient) -> list[str]:
         _server(one) for one in cloud.servers() if MANAGED_TAG in one["tags"] and one["status"] != GONE
     ]
     with psycopg.connect(dsn, row_factory=namedtuple_row) as connection:
-        slots = connection.execute(SLOTS).fetchall()
-        counts = connection.execute(COUNTS, {"live": [*LIVE_STATES]}).fetchall()
+        # One snapshot: the control plane may be at work.
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        slots: list[Any] = connection.execute(SLOTS).fetchall()
+        counts: list[Any] = connection.execute(COUNTS, {"live": [*LIVE_STATES]}).fetchall()
         overbooked = connection.execute(OVERBOOKED).fetchall()
-        plans = connection.execute(PLANS, {"settled": [*SETTLED]}).fetchall()
+        plans: list[Any] = connection.execute(PLANS, {"settled": [*SETTLED]}).fetchall()
     return [
         *_without_slot(servers, slots),
         *_without_server(servers, slots),

@@ -1,0 +1,91 @@
+"""What the demo acts with: the `sco` command as a user types it, the API, and the cloud's own record."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.rule import Rule
+
+from lab.cloud.admin_client import AdminClient
+from lab.control_plane import ControlPlane
+from lab.stack.errors import StackError
+
+COMMAND_SECONDS = 300
+
+
+class Sco:
+    """Runs `sco` commands against one API, shown as they would be typed."""
+
+    def __init__(self, plane: ControlPlane, console: Console) -> None:
+        self._server = plane.api_url
+        self._console = console
+
+    def run(self, *arguments: str, expect: Sequence[int] = (0,)) -> str:
+        """Run one command and show what it prints; StackError when it ends otherwise than expected."""
+        self._console.print(f"\n[bold]$ sco {' '.join(arguments)}[/]")
+        ended = self._call(arguments)
+        self._console.print(ended.stdout.rstrip(), markup=False, soft_wrap=True)
+        if ended.returncode not in expect:
+            raise StackError(
+                f"sco {' '.join(arguments)} ended with {ended.returncode}:\n{ended.stderr.strip()}"
+            )
+        return ended.stdout
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start one command without waiting for it."""
+        self._console.print(f"\n[bold]$ sco {' '.join(arguments)} &[/]")
+        return subprocess.Popen(
+            self._command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def data(self, *arguments: str) -> Any:
+        """The JSON that one reading command prints, without showing it."""
+        ended = self._call([*arguments, "-o", "json"])
+        if ended.returncode != 0:
+            raise StackError(f"sco {' '.join(arguments)} ended with {ended.returncode}:\n{ended.stderr}")
+        return json.loads(ended.stdout)
+
+    def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._command(arguments),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            env=os.environ | {"COLUMNS": str(self._console.width)},
+            check=False,
+        )
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "clients.cli.main", "--server", self._server, *arguments]
+
+
+class CloudRecord:
+    """What the simulated cloud itself knows of its servers: the demo's witness."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        known = json.loads(plane.cloud_file.read_text())
+        self.admin = AdminClient(known["base_url"], known["admin"]["token"])
+
+    def live_servers(self) -> list[dict[str, Any]]:
+        return [one for one in self.admin.servers() if one["status"] not in ("DELETED", "SOFT_DELETED")]
+
+    def servers_by_batch(self) -> Counter[str]:
+        return Counter(one["metadata"].get("sco_batch", "") for one in self.live_servers())
+
+
+def headline(console: Console, number: int, text: str) -> None:
+    console.print()
+    console.print(Rule(f"[bold cyan]{number}. {text}[/]", align="left"))
+
+
+def get_json(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - a loopback address of ours
+        return json.load(answer)

@@ -1,0 +1,134 @@
+"""`sco-lab`: the embedded stack and control plane, the demo and the benches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lab.bring_up import bring_up
+from lab.control_plane import NAMES, ControlPlane
+from lab.stack import commands
+from lab.stack.errors import StackError
+from lab.stack.ports import Ports
+from lab.stack.stack import Stack
+
+DATA_DIR = Path(".lab")
+API_URL_FILE = "api.url"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run the orchestrator on this machine: real Temporal, Postgres and NATS, a simulated private cloud.",
+    pretty_exceptions_enable=False,
+)
+# A pipe has no width of its own; the tables need this much.
+PIPE_WIDTH = 130
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+DataDir = Annotated[Path, typer.Option("--data-dir", help="Folder for data, logs and what is running.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Loopback port; 0 is any free one.")]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """A refusal is one clear text and exit code 1, never a traceback."""
+    try:
+        yield
+    except StackError as error:
+        Console(stderr=True, highlight=False).print(f"[bold red]sco-lab:[/] {error}")
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def up(
+    *,
+    data_dir: DataDir = DATA_DIR,
+    postgres_port: PortOption = 0,
+    temporal_port: PortOption = 0,
+    web_ui_port: PortOption = 0,
+    nats_port: PortOption = 0,
+    nats_monitor_port: PortOption = 0,
+) -> None:
+    """Start everything that does not run yet, and print where to look. Safe to repeat."""
+    ports = Ports(
+        postgres=postgres_port,
+        temporal=temporal_port,
+        web_ui=web_ui_port,
+        nats=nats_port,
+        nats_monitor=nats_monitor_port,
+    )
+    with refusals():
+        stack = commands.up(data_dir, console.print, ports=ports)
+        plane = ControlPlane(stack)
+        bring_up(plane, lambda line: console.print(f"  {line}"))
+        show_addresses(plane)
+
+
+def show_addresses(plane: ControlPlane) -> None:
+    """The addresses a person opens, and the command that uses them."""
+    (plane.data_dir / API_URL_FILE).write_text(plane.api_url + "\n")
+    console.print("[bold green]Ready.[/] Everything listens on 127.0.0.1 only; there is no sign-in yet.")
+    console.print(f"  screens      {plane.api_url}/")
+    console.print(f"  REST         {plane.api_url}/docs")
+    console.print(f"  Temporal UI  {plane.stack.web_ui_url}")
+    console.print(f"  metrics      {plane.api_url}/metrics and {plane.metrics_url}")
+    console.print(f"  try          .venv/bin/sco --server {plane.api_url} get pools --region eu-north")
+    console.print("  stop         make down")
+
+
+@app.command()
+def down(data_dir: DataDir = DATA_DIR) -> None:
+    """Stop everything that `up` started; data is kept."""
+    with refusals():
+        stack = Stack.load(data_dir)
+        ControlPlane(stack).stop_all(lambda line: console.print(f"  {line}"))
+        commands.down(data_dir, console.print)
+        (data_dir / API_URL_FILE).unlink(missing_ok=True)
+
+
+@app.command()
+def status(data_dir: DataDir = DATA_DIR) -> None:
+    """Show what runs; exit code 1 when something does not."""
+    with refusals():
+        healthy = commands.status(data_dir, console.print)
+        plane = ControlPlane(Stack.load(data_dir))
+        for name in NAMES:
+            running = plane.running(name)
+            healthy &= running
+            console.print(f"{name:<9} {'running' if running else 'stopped'}")
+    raise typer.Exit(0 if healthy else 1)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running afterwards.")] = False,
+    data_dir: DataDir = DATA_DIR / "demo",
+) -> None:
+    """Place, explain, grow, shrink and survive a killed worker, on a fresh laboratory."""
+    from lab.demo.run import run  # noqa: PLC0415 - the other commands need not load it
+
+    with refusals():
+        run(data_dir, console, keep=keep)
+
+
+@app.command()
+def bench(
+    output: Annotated[Path, typer.Option(help="File for the figures.")] = Path("build/bench.json"),
+) -> None:
+    """Measure the planner and durable placements on this machine."""
+    from lab.bench.run import run  # noqa: PLC0415 - the other commands need not load it
+
+    with refusals():
+        run(output, console)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

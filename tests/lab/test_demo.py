@@ -1,0 +1,37 @@
+"""The demo, run as the README says, ends well and leaves nothing running."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import NAMES, ControlPlane
+from lab.stack.stack import Stack
+
+DEMO_SECONDS = 420
+
+
+@pytest.mark.timeout(DEMO_SECONDS + 60)
+def test_the_demo_shows_the_main_job_and_cleans_up(folder: Path) -> None:
+    data_dir = folder / "demo"
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "lab.main", "demo", "--data-dir", str(data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "42 units, 168 vCPU, 672 GiB" in ended.stdout
+    assert "The worker is dead (SIGKILL)" in ended.stdout
+    assert "0 of them without a record, twice, or beyond what is reserved" in ended.stdout
+    assert "decided again: the same" in ended.stdout
+    assert "The demo ended well" in ended.stdout
+    stack = Stack.load(data_dir)
+    assert all(server.state == "stopped" for server in stack.status())
+    assert not any(ControlPlane(stack).running(name) for name in NAMES)
