@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Lifespan
 
 from api import claims, contracts, placements, pools, refusals, status, workloads
 from api.deps import Deps
@@ -40,7 +40,7 @@ def create_app(deps: Deps) -> ASGIApp:
     registry = CollectorRegistry()
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
-    app = routes(lifespan=_lifespan)
+    app = routes(_lifespan)
     app.state.deps = deps
     app.state.registry = registry
     refusals.install(app)
@@ -60,7 +60,7 @@ class Described(FastAPI):
         return super().openapi()
 
 
-def routes(**options: object) -> FastAPI:
+def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """Every route without what it runs on: enough to describe the API."""
     app = Described(
         title="Spot Capacity Orchestrator",
@@ -71,7 +71,7 @@ def routes(**options: object) -> FastAPI:
         generate_unique_id_function=_operation_id,
         responses={422: REFUSAL, "default": REFUSAL},
         redirect_slashes=False,
-        **options,  # type: ignore[arg-type]
+        lifespan=lifespan,
     )
     # Before the pools, whose paths would match theirs.
     app.include_router(placements.decisions_router)

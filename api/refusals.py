@@ -10,7 +10,7 @@ import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from activities.claiming import NothingToScale
@@ -40,6 +40,7 @@ TOLD_AS: dict[type[Exception], Kind] = {
     NothingToScale: problems.NO_CLAIM,
     KeyReused: problems.KEY_REUSED,
     KeyInFlight: problems.KEY_IN_FLIGHT,
+    ClientDisconnect: problems.UNREADABLE,
 }
 UNREACHABLE = (
     sqlalchemy.exc.OperationalError,
@@ -83,7 +84,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(problems.NOT_READY, "the database cannot be reached", headers=RETRY_SOON)
     kind = next((kind for known, kind in TOLD_AS.items() if isinstance(error, known)), None)
     if kind is not None:
-        return Problem(kind, str(error))
+        return Problem(kind, str(error) or kind.title)
     return Problem(problems.BROKEN, "an unexpected error")
 
 

@@ -73,6 +73,15 @@ def rate(amount: Decimal | None) -> str:
     return NONE if amount is None else f"{amount:.3f}"
 
 
+def figure(amount: float) -> str:
+    """A count that may have a fraction, without needless zeros."""
+    return f"{amount:,.3f}".rstrip("0").rstrip(".")
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def words(code: str | None) -> str:
     """A fixed word of the API, as people read it."""
     return NONE if code is None else str(code).replace("_", " ")
@@ -94,6 +103,8 @@ def _new_environment() -> Environment:
         "price": price,
         "rate": rate,
         "words": words,
+        "figure": figure,
+        "counted": counted,
     }
     return made
 

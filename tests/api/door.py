@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+from starlette.types import ASGIApp
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.placement_calls import Decided
@@ -45,7 +46,10 @@ class RecordingStarter:
 class Door:
     """A client of one application, with what the application stands on."""
 
-    def __init__(self, estate: Estate, starter: RecordingStarter, http: httpx2.AsyncClient) -> None:
+    def __init__(
+        self, estate: Estate, starter: RecordingStarter, app: ASGIApp, http: httpx2.AsyncClient
+    ) -> None:
+        self.app = app
         self.estate = estate
         self.starter = starter
         self.http = http
@@ -87,9 +91,10 @@ async def door_on(estate: Estate) -> AsyncIterator[Door]:
         now=estate.clock,
         workflow_pages="http://localhost:8233/namespaces/default",
     )
-    transport = httpx2.ASGITransport(app=create_app(deps), raise_app_exceptions=False)
+    app = create_app(deps)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as http:
-        yield Door(estate, starter, http)
+        yield Door(estate, starter, app, http)
 
 
 def pod(name: str, *, phase: str = "Pending", cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:

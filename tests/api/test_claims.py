@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,11 @@ async def test_what_was_read_is_remembered_with_the_claim(door: Door) -> None:
     assert source == "kubernetes"
     assert intake["left_out"] == {"not_pending": 1}
     assert json.dumps(intake)
+
+
+async def test_claims_at_once_get_versions_of_their_own(door: Door) -> None:
+    await door.open_estate()
+    told = await asyncio.gather(*(door.claim(units) for units in range(1, 9)))
+    assert sorted(one["claimVersion"] for one in told) == list(range(1, 9))
+    rows = await door.estate.rows("SELECT version, units FROM claims ORDER BY version")
+    assert rows == sorted((one["claimVersion"], one["units"]) for one in told)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.types import Message
 from structlog.testing import capture_logs
 
 from api.gate import MIB
@@ -159,3 +160,34 @@ async def test_a_request_is_logged_without_its_body_and_query(door: Door) -> Non
     assert "orders-0" not in text
     assert "hidden-key" not in text
     assert "dryRun" not in text
+
+
+@pytest.mark.parametrize("path", [CLAIMS, "/contracts/x"])
+async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(read_door: Door, path: str) -> None:
+    arriving = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(arriving)
+
+    async def send(_: Message) -> None:
+        """Nobody listens any more."""
+
+    scope = {
+        "type": "http",
+        "method": "POST" if path == CLAIMS else "PUT",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"99"),
+        ],
+        "server": ("127.0.0.1", 8080),
+        "client": ("127.0.0.1", 1),
+    }
+    with capture_logs() as lines:
+        await read_door.app(scope, receive, send)
+    assert [(line["event"], line["status"]) for line in lines] == [("request", 400)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -161,3 +162,9 @@ async def test_a_pool_whose_report_is_old_takes_no_units(door: Door) -> None:
     stale = (await door.get(f"{POOLS}/eu-north-h1-gp-m")).json()
     assert (stale["placeable"], stale["notPlaceableReason"]) == (False, "stale")
     assert "staleness" in stale["notPlaceableText"]
+
+
+async def test_many_registrations_at_once_are_one(door: Door) -> None:
+    answers = await asyncio.gather(*(door.post(POOLS, FACTS) for _ in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+    assert await door.estate.value("SELECT count(*) FROM outbox") == 1

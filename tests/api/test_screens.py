@@ -117,7 +117,7 @@ async def test_a_pool_is_shown_with_its_score(read_door: Door) -> None:
 async def test_a_workload_is_shown_against_its_caps(read_door: Door) -> None:
     page = await shown(read_door, "/ui/workloads/orders-daily")
     api = (await read_door.get("/workloads/orders-daily")).json()
-    assert "42 units: 168.0 vCPU, 672.0 GiB, 0 GPUs" in page.text
+    assert "42 units: 168 vCPU, 672 GiB, 0 GPUs" in page.text
     assert "floor 13, pool 6, group 12" in page.text
     bars = [bar.attributes["aria-label"] for bar in page.all("svg")]
     for group in api["byGroup"]:
@@ -148,7 +148,7 @@ async def test_deciding_again_is_shown(door: Door) -> None:
     assert "every part came out as it was stored" in same.text
     await door.estate.rows("UPDATE plan_generations SET cost_per_hour = 1")
     differs = await shown(door, f"{WHY}?replay=true")
-    assert "1 parts differ" in differs.text
+    assert "1 difference." in differs.text
     assert "generation.cost_per_hour" in differs.text
 
 
