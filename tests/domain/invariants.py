@@ -135,8 +135,8 @@ def instances_hold_units(answer: Answer) -> None:
     for one in answer.made.allocations:
         fits = answer.entries[one.pool_id].per_instance[one.shape_index]
         assert one.units <= one.instances * fits
-        if one.instances > answer.held_instances(one):
-            assert (one.instances - 1) * fits < one.units, f"{one} launches an instance without need"
+        if one.instances > answer.held_instances(one) or one.units < answer.held_units(one):
+            assert (one.instances - 1) * fits < one.units, f"{one} has an instance without need"
 
 
 def capacity_is_real(answer: Answer) -> None:

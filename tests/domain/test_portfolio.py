@@ -337,6 +337,11 @@ def test_whole_instances_come_before_partly_used_ones() -> None:
     assert [(one.units, one.instances) for one in made.allocations] == [(4, 1)] * 10
 
 
+def test_a_claim_that_shrinks_gives_whole_instances_back() -> None:
+    lived = live_through(_one_pool_per_group(1, cores=16), terms(pool="1", group="1"), [(8,), (3,)])
+    assert lived.holdings == (Holding("pool-00", 0, 3, 1, 1),)
+
+
 def test_fallback_on_guaranteed_capacity_stays_and_is_not_capped() -> None:
     world = _one_pool_per_group(8)
     fallback = Entry("guaranteed", "eu-north", "h1", "h1-a1", False, 1_000_000, (4,), 0, 250_000, True)

@@ -242,6 +242,13 @@ def test_a_hall_with_its_even_share_is_named_while_other_halls_have_room() -> No
     assert made.hall_spread_met
 
 
+def test_a_hall_with_room_for_less_than_an_instance_is_no_lack_of_caps() -> None:
+    estate = [Sketch(1, aggregate, 16, 3, 50, 0, False, 0) for aggregate in (1, 2)]
+    estate += [Sketch(hall, 1, 4, 4, 50, 0, False, 0) for hall in (2, 3, 4)]
+    made = asked(world_of(estate), 20, terms(pool="0.30"))
+    assert made.reasons == {"pool-01": Reason.HALL_SPREAD}
+
+
 def test_an_uneven_spread_over_halls_is_said() -> None:
     made = asked(world_of([Sketch(1, 1 + n // 2, 4, 3, 50, 0, False, 0) for n in range(8)]), 20, terms())
     assert made.placed_units == 20
@@ -293,6 +300,15 @@ def test_two_shapes_do_not_share_one_cheap_instance_in_the_premium() -> None:
     made = plan(world_of(estate, SHAPES[:2]).asked((1, 1), LOOSE))
     assert made.cost_micro_usd == 120_000 + 200_000
     assert made.depth_premium_micro_usd == 0
+
+
+def test_idle_instances_that_are_held_count_as_the_cheapest_capacity() -> None:
+    """Two held instances have room for all eight units; depth launches two more elsewhere."""
+    estate = [Sketch(1, 1, 16, 3, 0, 100, False, 0), Sketch(2, 1, 16, 5, 50, 0, False, 0)]
+    held = [Holding("pool-00", 0, 1, 1, 1), Holding("pool-00", 0, 1, 1, 2)]
+    made = plan(world_of(estate).asked((8,), LOOSE, held))
+    assert {one.pool_id: one.instances for one in made.allocations} == {"pool-00": 2, "pool-01": 2}
+    assert made.depth_premium_micro_usd == 2 * 800_000
 
 
 def test_units_that_stay_in_a_refused_pool_are_no_premium() -> None:
