@@ -108,7 +108,7 @@ class ControlPlane:
             return self._cloud_command(), {}, f"{self.cloud_url}/identity/v3"
         if name == WORKER:
             command = [sys.executable, "-m", "workers.main"]
-            return command, self._worker_environment(), self.metrics_url
+            return command, self.worker_environment(), self.metrics_url
         return [sys.executable, "-m", "api.main"], self._api_environment(), f"{self.api_url}/readyz"
 
     def stop(self, name: str) -> None:
@@ -145,7 +145,7 @@ class ControlPlane:
             "SCO_TEMPORAL_NAMESPACE": self.stack.temporal_namespace,
         }
 
-    def _worker_environment(self) -> dict[str, str]:
+    def worker_environment(self) -> dict[str, str]:
         regions = sorted(json.loads(self.provider_file.read_text())["regions"])
         return self._store_environment() | {
             "SCO_NATS_URL": self.stack.nats_url,
