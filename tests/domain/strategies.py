@@ -23,7 +23,7 @@ from domain.reasons import Reason
 from tests.domain.worlds import UNIT, facts, terms, wanted
 
 QUICK = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
