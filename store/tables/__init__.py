@@ -1,0 +1,47 @@
+"""Every table of the control plane. Constraints and triggers carry the invariants.
+
+- `instances` holds one row per slot: a slot is planned once and has at most one server.
+- `reservations.instances` is the number of live slots; a trigger keeps it.
+- `pool_capacity.reserved_instances` is the sum of reservations; a trigger keeps it and a CHECK bounds it.
+
+So no transaction, whoever runs it, can book a pool twice or hold a slot that is not reserved.
+"""
+
+from store.tables.base import Phase, Standing, metadata
+from store.tables.holdings import instances, pool_backoffs, reservations
+from store.tables.intent import claims, contracts, workloads
+from store.tables.plans import placement_decisions, plan_generations, rankings, shortlists
+from store.tables.plumbing import idempotency_keys, outbox, provider_budgets
+from store.tables.registry import (
+    cached_models,
+    correlation_groups,
+    partitions,
+    pool_capacity,
+    pool_history,
+    pools,
+)
+
+__all__ = [
+    "Phase",
+    "Standing",
+    "cached_models",
+    "claims",
+    "contracts",
+    "correlation_groups",
+    "idempotency_keys",
+    "instances",
+    "metadata",
+    "outbox",
+    "partitions",
+    "placement_decisions",
+    "plan_generations",
+    "pool_backoffs",
+    "pool_capacity",
+    "pool_history",
+    "pools",
+    "provider_budgets",
+    "rankings",
+    "reservations",
+    "shortlists",
+    "workloads",
+]
