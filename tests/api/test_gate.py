@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from starlette.types import Message
@@ -164,7 +164,9 @@ async def test_a_request_is_logged_without_its_body_and_query(door: Door) -> Non
 
 @pytest.mark.parametrize("path", [CLAIMS, "/contracts/x"])
 async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(read_door: Door, path: str) -> None:
-    arriving = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    arriving: Iterator[Message] = iter(
+        [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    )
 
     async def receive() -> Message:
         return next(arriving)
