@@ -1,0 +1,1 @@
+"""The `sco` command line, a thin client of the REST API."""

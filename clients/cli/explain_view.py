@@ -6,13 +6,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from clients.cli.answers import Candidate, Explanation, Replay
-from clients.cli.screen import Screen
+from clients.cli.screen import Screen, figures, names, prose, spare
 from clients.cli.texts import count, moment, money, number, percent, rate
 from clients.cli.workload_view import shortfall_text
 from domain.intake.words import some
 from domain.pool import PurchaseModel
 
-_COLUMNS = (">RANK", "POOL", ">USD/h", ">DISCOUNT", ">INTERRUPTIONS/h", "MODEL", "HALL", "GROUP")
+_COLUMNS = (
+    *figures("RANK"),
+    *names("POOL"),
+    *figures("USD/h", "DISCOUNT", "INTERRUPTIONS/h"),
+    *spare(*names("MODEL", "HALL", "GROUP")),
+)
 
 
 def show(screen: Screen, decision: Explanation) -> None:
@@ -22,7 +27,7 @@ def show(screen: Screen, decision: Explanation) -> None:
     if kept:
         screen.line()
         screen.table(
-            (">UNITS", ">INSTANCES", *_COLUMNS),
+            (*figures("UNITS", "INSTANCES"), *_COLUMNS),
             [(f"{one.units:,}", f"{one.instances:,}", *_row(one)) for one in kept],
         )
     _by_reason(screen, [one for one in decision.candidates if not one.kept])
@@ -78,7 +83,7 @@ def show_replay(screen: Screen, replay: Replay) -> None:
     found = len(replay.differences) + replay.omitted
     screen.line(f"generation {replay.generation} decided again: {count(found, 'difference')}")
     screen.table(
-        ("PART", "STORED", "DECIDED AGAIN"),
+        (*names("PART"), *prose("STORED", "DECIDED AGAIN")),
         [(one.part, one.stored, one.recomputed) for one in replay.differences],
     )
     if replay.omitted:
@@ -131,7 +136,7 @@ def _by_reason(screen: Screen, excluded: Sequence[Candidate]) -> None:
         return
     screen.line()
     screen.table(
-        (">POOLS", "LEFT OUT FOR", "BECAUSE", "FOR EXAMPLE"),
+        (*figures("POOLS"), *names("LEFT OUT FOR"), *prose("BECAUSE", "FOR EXAMPLE")),
         [
             (f"{len(pools):,}", reason, pools[0].text, some([one.pool_id for one in pools], limit=2))
             for reason, pools in sorted(by_reason.items(), key=lambda pair: (-len(pair[1]), pair[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clients.cli.answers import Contract, Pool, RankedPartition, Status
 from clients.cli.lists_view import gpu
-from clients.cli.screen import Screen
+from clients.cli.screen import Screen, figures, names
 from clients.cli.texts import duration, moment, number, percent
 
 
@@ -75,13 +75,13 @@ def status(screen: Screen, server: str, one: Status) -> None:
     if one.pools:
         screen.line()
         screen.table(
-            (">POOLS", "STATE", "MODEL"),
+            (*figures("POOLS"), *names("STATE", "MODEL")),
             [(f"{count.pools:,}", count.state, count.purchase_model) for count in one.pools],
         )
     if one.partitions:
         screen.line()
         screen.table(
-            ("PARTITION", "REGION", "SCHEDULER", ">RANKING", ">AGE"),
+            (*names("PARTITION", "REGION", "SCHEDULER"), *figures("RANKING", "AGE")),
             [_ranked(partition) for partition in one.partitions],
         )
 

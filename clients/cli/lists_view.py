@@ -5,34 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clients.cli.answers import Contract, Generation, Partition, Placement, Pool, WorkloadSummary
-from clients.cli.screen import Screen
+from clients.cli.screen import Column, Screen, figures, names, spare
 from clients.cli.texts import moment, money, number, percent
 
 _POOL_COLUMNS = (
-    "POOL",
-    "STATE",
-    "TAKES WORK",
-    "MODEL",
-    "HALL",
-    "GROUP",
-    ">vCPU",
-    ">GiB",
-    "GPU",
-    ">FREE",
-    ">CAPACITY",
-    ">USD/h",
+    *names("POOL", "STATE", "TAKES WORK"),
+    *figures("vCPU", "GiB"),
+    *names("GPU"),
+    *figures("FREE", "CAPACITY", "USD/h"),
+    *spare(*names("MODEL", "HALL", "GROUP")),
 )
-
 _PLACEMENT_COLUMNS = (
-    "WORKLOAD",
-    "PHASE",
-    ">CLAIM",
-    ">PLANNED",
-    ">GENERATION",
-    ">UNITS",
-    ">PLACED",
-    ">ACTIVE",
-    "WORKFLOW",
+    *names("WORKLOAD", "PHASE"),
+    *figures("CLAIM", "PLANNED", "GENERATION", "UNITS", "PLACED", "ACTIVE"),
+    *spare(*names("WORKFLOW")),
 )
 
 
@@ -46,15 +32,15 @@ def pools(screen: Screen, listed: Sequence[Pool]) -> None:
                 pool.pool_id,
                 pool.state,
                 "yes" if pool.placeable else pool.not_placeable_reason or "no",
-                pool.purchase_model,
-                pool.hall,
-                pool.group_id,
                 f"{pool.cpu_cores:,}",
                 f"{pool.ram_gb:,}",
                 gpu(pool),
                 f"{pool.capacity_instances - pool.reserved_instances:,}",
                 f"{pool.capacity_instances:,}",
                 number(pool.price_per_hour_usd),
+                pool.purchase_model,
+                pool.hall,
+                pool.group_id,
             )
             for pool in listed
         ],
@@ -69,17 +55,21 @@ def workloads(screen: Screen, listed: Sequence[WorkloadSummary]) -> None:
     _table_or_none(
         screen,
         "no workload yet: sco apply -f FILE",
-        ("WORKLOAD", "PHASE", "PARTITION", "CONTRACT", "OWNER", ">CLAIM", ">PLANNED", ">GENERATION"),
+        (
+            *names("WORKLOAD", "PHASE"),
+            *figures("CLAIM", "PLANNED", "GENERATION"),
+            *names("PARTITION", "CONTRACT", "OWNER"),
+        ),
         [
             (
                 one.workload_id,
                 one.phase,
-                one.partition_id,
-                one.contract_id,
-                one.owner_team,
                 f"{one.claim_version:,}",
                 f"{one.planned_version:,}",
                 f"{one.generation:,}",
+                one.partition_id,
+                one.contract_id,
+                one.owner_team,
             )
             for one in listed
         ],
@@ -90,7 +80,10 @@ def contracts(screen: Screen, listed: Sequence[Contract]) -> None:
     _table_or_none(
         screen,
         "no contract yet: sco apply -f FILE",
-        ("CONTRACT", "TIER", ">FLOOR", ">POOL CAP", ">GROUP CAP", ">INTERRUPTIONS/h", ">DRAIN s"),
+        (
+            *names("CONTRACT", "TIER"),
+            *figures("FLOOR", "POOL CAP", "GROUP CAP", "INTERRUPTIONS/h", "DRAIN s"),
+        ),
         [
             (
                 one.contract_id,
@@ -110,24 +103,14 @@ def partitions(screen: Screen, listed: Sequence[Partition]) -> None:
     _table_or_none(
         screen,
         "no partition yet",
-        ("PARTITION", "REGION", "SCHEDULER"),
+        names("PARTITION", "REGION", "SCHEDULER"),
         [(one.partition_id, one.region, one.scheduler) for one in listed],
     )
 
 
 def placements(screen: Screen, listed: Sequence[Placement]) -> None:
     screen.table(
-        (
-            "WORKLOAD",
-            "PHASE",
-            ">CLAIM",
-            ">PLANNED",
-            ">GENERATION",
-            ">UNITS",
-            ">PLACED",
-            ">ACTIVE",
-            "WORKFLOW",
-        ),
+        _PLACEMENT_COLUMNS,
         [
             (
                 one.workload_id,
@@ -149,7 +132,10 @@ def generations(screen: Screen, listed: Sequence[Generation]) -> None:
     _table_or_none(
         screen,
         "nothing is planned yet: sco claim -f FILE",
-        (">GENERATION", ">CLAIM", ">UNITS", ">PLACED", ">FLOOR", ">COST/h", ">PREMIUM/h", "DECIDED"),
+        (
+            *figures("GENERATION", "CLAIM", "UNITS", "PLACED", "FLOOR", "COST/h", "PREMIUM/h"),
+            *names("DECIDED"),
+        ),
         [
             (
                 f"{one.generation:,}",
@@ -166,7 +152,9 @@ def generations(screen: Screen, listed: Sequence[Generation]) -> None:
     )
 
 
-def _table_or_none(screen: Screen, none: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _table_or_none(
+    screen: Screen, none: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> None:
     if rows:
         screen.table(columns, rows)
     else:

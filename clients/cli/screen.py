@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import NamedTuple
 
 import yaml
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +24,8 @@ from domain.intake.words import clean
 
 _FILE_WIDTH = 1000
 _MAX_TEXT = 20_000
-NUMBERS = ">"
+_PROSE_WIDTH = 20
+_GAP = 2
 
 
 class PipeClosed(Exception):
@@ -49,6 +51,32 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
+class Column(NamedTuple):
+    """One column: figures stand to the right, prose may break, and what is spare may be left out."""
+
+    name: str
+    is_figure: bool = False
+    is_prose: bool = False
+    is_spare: bool = False
+
+
+def names(*columns: str) -> tuple[Column, ...]:
+    return tuple(Column(name) for name in columns)
+
+
+def figures(*columns: str) -> tuple[Column, ...]:
+    return tuple(Column(name, is_figure=True) for name in columns)
+
+
+def prose(*columns: str) -> tuple[Column, ...]:
+    return tuple(Column(name, is_prose=True) for name in columns)
+
+
+def spare(*columns: Column) -> tuple[Column, ...]:
+    """Columns that say what another one says too: a terminal that is too narrow is spared them."""
+    return tuple(column._replace(is_spare=True) for column in columns)
+
+
 class Screen:
     """Results go to standard output; progress and errors go to standard error."""
 
@@ -68,20 +96,25 @@ class Screen:
     def title(self, text: str) -> None:
         self.line(text, "bold")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Columns whose name starts with `>` hold numbers."""
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under a heading. Names are never broken; a narrow terminal gets fewer columns instead."""
+        cells = [[printable(cell) for cell in row] for row in rows]
+        widths = [
+            max([len(column.name), *(row[place].cell_len for row in cells)])
+            for place, column in enumerate(columns)
+        ]
+        shown = _fitting(columns, widths, self.out.width)
         grid = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-        for name in columns:
-            is_number = name.startswith(NUMBERS)
-            grid.add_column(
-                name.removeprefix(NUMBERS),
-                justify="right" if is_number else "left",
-                no_wrap=is_number,
-                overflow="fold",
-            )
-        for row in rows:
-            grid.add_row(*(printable(cell) for cell in row))
-        self._print(grid)
+        needed = 0
+        for place in shown:
+            column = columns[place]
+            least = min(widths[place], _PROSE_WIDTH) if column.is_prose else widths[place]
+            side: JustifyMethod = "right" if column.is_figure else "left"
+            grid.add_column(column.name, justify=side, no_wrap=not column.is_prose, min_width=least)
+            needed += least + _GAP
+        for row in cells:
+            grid.add_row(*(row[place] for place in shown))
+        self._print(grid, max(self.out.width, needed))
 
     def facts(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values, one a line."""
@@ -90,13 +123,15 @@ class Screen:
         grid.add_column(overflow="fold")
         for name, value in pairs:
             grid.add_row(printable(name), printable(value))
-        self._print(grid)
+        self._print(grid, self.out.width)
 
-    def _print(self, grid: Table) -> None:
+    def _print(self, grid: Table, width: int) -> None:
         """Without the spaces that fill the last column, which only make copied text worse."""
+        before, self.out.width = self.out.width, width
         with self.out.capture() as drawn:
             self.out.print(grid)
-        self._write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+        self.out.width = before
+        self._write("".join(f"{line.rstrip()}\n" for line in drawn.get().rstrip("\n").split("\n")))
 
     def _write(self, text: str) -> None:
         with output_checked():
@@ -114,6 +149,17 @@ class Screen:
         self.err.print(Text.assemble(("error: ", "bold red"), printable(failure.problem)), soft_wrap=True)
         for hint in failure.hints:
             self.err.print(printable(f"  {hint}"), soft_wrap=True)
+
+
+def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """The places of the columns that fit; of the spare ones, the last is left out first."""
+    shown = list(range(len(columns)))
+    for place in reversed(range(len(columns))):
+        if sum(widths[one] + _GAP for one in shown) - _GAP <= width:
+            break
+        if columns[place].is_spare:
+            shown.remove(place)
+    return shown
 
 
 def printable(text: str, style: str | None = None) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.cli.answers import FleetPool, Shortfall, Workload
-from clients.cli.screen import Screen
+from clients.cli.screen import Screen, figures, names, spare
 from clients.cli.texts import count, money, number, percent, totals
 
 
@@ -71,14 +71,19 @@ def _fleet(screen: Screen, fleet: tuple[FleetPool, ...]) -> None:
     """One row for each pool and shape; instances are those there are of those that are planned."""
     screen.line()
     screen.table(
-        ("POOL", "SHAPE", ">UNITS", ">SHARE", ">INSTANCES", "MODEL", "HALL", "GROUP"),
+        (
+            *names("POOL"),
+            *figures("UNITS", "SHARE", "INSTANCES"),
+            *names("SHAPE"),
+            *spare(*names("MODEL", "HALL", "GROUP")),
+        ),
         [
             (
                 one.pool_id,
-                one.shape,
                 f"{one.units:,}",
                 percent(one.share),
                 f"{one.instances:,}/{one.target_instances:,}",
+                one.shape,
                 one.purchase_model,
                 one.hall,
                 one.group_id,
@@ -92,7 +97,7 @@ def _shares(screen: Screen, workload: Workload) -> None:
     if workload.by_group:
         screen.line()
         screen.table(
-            ("GROUP", ">RECLAIMABLE UNITS", ">SHARE", ">CAP"),
+            (*names("GROUP"), *figures("RECLAIMABLE UNITS", "SHARE", "CAP")),
             [
                 (one.group_id, f"{one.units:,}", percent(one.share), f"{one.cap_units:,}")
                 for one in workload.by_group
@@ -101,7 +106,7 @@ def _shares(screen: Screen, workload: Workload) -> None:
     if workload.by_hall:
         screen.line()
         screen.table(
-            ("HALL", ">UNITS", ">SHARE", ">COMMITTED", ">RECLAIMABLE", ">EVEN SHARE"),
+            (*names("HALL"), *figures("UNITS", "SHARE", "COMMITTED", "RECLAIMABLE", "EVEN SHARE")),
             [
                 (
                     one.hall,

@@ -214,7 +214,7 @@ def test_a_server_that_answers_drop_by_drop_is_given_up(capsys: pytest.CaptureFi
     assert "did not answer within 0.5 seconds" in capsys.readouterr().err
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.sampled_from(COMMANDS),
     status=st.sampled_from((200, 201, 400, 404, 422, 429, 500, 503)),
@@ -247,7 +247,7 @@ def test_no_answer_makes_it_crash(
     assert ran.code == 0 or ran.err.startswith("error: ")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.sampled_from(COMMANDS),
     answer=st.sampled_from(SHAPES),

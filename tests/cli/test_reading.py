@@ -30,8 +30,8 @@ def test_pools_are_listed_with_what_is_free(sco: Sco, api: FakeApi) -> None:
     ran = sco("get", "pools")
     assert ran.code == 0
     assert row(ran.out, "eu-north-h1-gp-m") == [
-        "eu-north-h1-gp-m", "active", "yes", "reclaimable", "eu-north-h1", "eu-north-h1-a1",
-        "8", "32", "-", "37", "40", "0.14",
+        "eu-north-h1-gp-m", "active", "yes", "8", "32", "-", "37", "40", "0.14",
+        "reclaimable", "eu-north-h1", "eu-north-h1-a1",
     ]  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_workload_is_shown_against_its_caps(sco: Sco, api: FakeApi) -> None:
     out = sco("describe", "workload", "orders-daily").out
     assert "42 units, 168 vCPU, 672 GiB, 0 GPUs" in out
     assert "floor 13 guaranteed units; at most 6 units per reclaimable pool and 12" in out
-    assert row(out, "eu-north-h1-gp-m")[2:8] == ["6", "14.3", "%", "3/3", "reclaimable", "eu-north-h1"]
+    assert row(out, "eu-north-h1-gp-m")[1:7] == ["6", "14.3", "%", "3/3", "4000m-16384Mi", "reclaimable"]
     assert row(out, "eu-north-h1-a1") == ["eu-north-h1-a1", "6", "14.3", "%", "12"]
     assert row(out, "eu-north-h1") == ["eu-north-h1", "6", "14.3", "%", "0", "6", "12"]
     assert "3.5182 USD per hour" in out
@@ -274,7 +274,13 @@ def test_workloads_contracts_partitions_and_generations_are_listed(sco: Sco, api
     api.on("GET", "/contracts/orders-daily", document(contract))
     api.on("GET", "/partitions", document(page(partition)))
     api.on("GET", "/placements/orders-daily/generations", document(page(answers.generation(3))))
-    assert row(sco("get", "workloads").out, "orders-daily")[1:3] == ["shortfall", "k8s-eu-north"]
+    assert row(sco("get", "workloads").out, "orders-daily")[1:6] == [
+        "shortfall",
+        "1",
+        "1",
+        "1",
+        "k8s-eu-north",
+    ]
     assert row(sco("get", "contracts").out, "orders-daily")[1:6] == ["T1", "30", "%", "15", "%"]
     assert row(sco("get", "partitions").out, "k8s-eu-north") == ["k8s-eu-north", "eu-north", "kubernetes"]
     cells = row(sco("get", "generations", "orders-daily").out, "3")
@@ -282,6 +288,18 @@ def test_workloads_contracts_partitions_and_generations_are_listed(sco: Sco, api
     described = sco("describe", "contract", "orders-daily").out
     assert "30 % of every claim on committed capacity" in described
     assert "too few pools are active" in described
+
+
+@pytest.mark.parametrize(("columns", "shows_hall"), [(60, False), (112, True)])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_names(
+    sco: Sco, api: FakeApi, monkeypatch: pytest.MonkeyPatch, columns: int, shows_hall: bool
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("NO_COLOR", "1"), ("COLUMNS", str(columns))):
+        monkeypatch.setenv(name, value)
+    api.on("GET", POOLS, document(page(answers.pool("eu-north-h1-gp-l-committed", hall="hall-9"))))
+    cells = row(sco("get", "pools").out, "eu-north-h1-gp-l-committed")
+    assert cells[1:9] == ["active", "yes", "8", "32", "-", "37", "40", "0.14"]
+    assert ("hall-9" in cells) is shows_hall
 
 
 def test_names_from_a_server_cannot_steer_the_terminal(sco: Sco, api: FakeApi) -> None:
