@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from domain.acquisition import AcquisitionTerms
 from domain.contract import CapShare
 from domain.model import Frozen
 
@@ -34,7 +35,8 @@ class PlacementPolicy(Frozen):
 
 
 class Policy(Frozen):
-    """All settings of the rules in one value."""
+    """All figures of the rules in one value: what a policy file holds, each with its default."""
 
     scoring: ScoringPolicy = ScoringPolicy()
     placement: PlacementPolicy = PlacementPolicy()
+    acquisition: AcquisitionTerms = AcquisitionTerms()

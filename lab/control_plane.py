@@ -28,6 +28,7 @@ CLOUD, WORKER, API = "cloud", "worker", "api"
 NAMES = (CLOUD, WORKER, API)
 STATE_FILE = "control-plane.json"
 PROVIDER_FILE = "secrets/provider.json"
+POLICY_FILE = "policy.json"
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -154,12 +155,23 @@ class ControlPlane:
             "SCO_CLOUD_FILE": str(self.provider_file),
             "SCO_METRICS_PORT": str(self._port(WORKER)),
             "SCO_POLL_SECONDS": str(self.pace.poll_seconds),
-            "SCO_SETTLE_SECONDS": str(self.pace.settle_seconds),
-            "SCO_BUILD_PATIENCE_SECONDS": str(self.pace.build_patience_seconds),
-            "SCO_BACKOFF_SECONDS": str(self.pace.backoff_seconds),
+            "SCO_POLICY_FILE": str(self._write_policy_file()),
             "SCO_PROVIDER_CALLS_PER_SECOND": str(self.pace.provider_calls_per_second),
             "SCO_PROVIDER_BURST": str(2 * self.pace.provider_calls_per_second),
         }
+
+    def _write_policy_file(self) -> Path:
+        """The patience of a laboratory, as an operator would write it down."""
+        policy = {
+            "placement": {"backoff_seconds": self.pace.backoff_seconds},
+            "acquisition": {
+                "settle_seconds": self.pace.settle_seconds,
+                "build_patience_seconds": self.pace.build_patience_seconds,
+            },
+        }
+        path = self.data_dir / POLICY_FILE
+        path.write_text(json.dumps(policy, indent=2) + "\n")
+        return path
 
     def _api_environment(self) -> dict[str, str]:
         return self._store_environment() | {

@@ -29,9 +29,8 @@ from activities.placing import PlacingActivities
 from activities.ports import Catalog, Compute
 from activities.ranking import RankingActivities
 from activities.sweeping import SweepingActivities
-from domain.acquisition import AcquisitionTerms
 from domain.ids import partition_queue, provider_queue
-from domain.policy import PlacementPolicy, ScoringPolicy
+from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine
 from workers.pulse import Pulse
@@ -64,6 +63,16 @@ class Provider:
     compute: Compute
     catalog: Catalog
     close: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What every worker of one process shares."""
+
+    client: Client
+    engine: Engine
+    settings: WorkerSettings
+    policy: Policy
 
 
 async def connect(settings: WorkerSettings) -> Client:
@@ -107,17 +116,16 @@ def strict_sandbox() -> SandboxedWorkflowRunner:
     )
 
 
-def partition_worker(client: Client, engine: Engine, settings: WorkerSettings, partition_id: str) -> Worker:
+def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     """Workflows and store-backed hands of one partition."""
-    policy = PlacementPolicy(backoff_seconds=settings.backoff_seconds)
-    placing = PlacingActivities(engine, policy=policy, now=utc_now)
-    ranking = RankingActivities(engine, policy=ScoringPolicy(), now=utc_now)
-    finishing = FinishingActivities(engine)
-    sweeping = SweepingActivities(engine, client)
+    placing = PlacingActivities(wiring.engine, policy=wiring.policy.placement, now=utc_now)
+    ranking = RankingActivities(wiring.engine, policy=wiring.policy.scoring, now=utc_now)
+    finishing = FinishingActivities(wiring.engine)
+    sweeping = SweepingActivities(wiring.engine, wiring.client)
     return make_worker(
-        client,
+        wiring.client,
         partition_queue(partition_id),
-        settings,
+        wiring.settings,
         slots=PARTITION_SLOTS,
         workflows=WORKFLOWS,
         activities=[
@@ -130,28 +138,25 @@ def partition_worker(client: Client, engine: Engine, settings: WorkerSettings, p
     )
 
 
-def region_worker(
-    client: Client, engine: Engine, settings: WorkerSettings, provider: Provider, region: str
-) -> Worker:
+def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
     """Hands that call the provider of one region."""
     acquiring = AcquiringActivities(
-        engine,
+        wiring.engine,
         provider.compute,
         provider.catalog,
-        identity=settings.identity,
-        policy=PlacementPolicy(backoff_seconds=settings.backoff_seconds),
-        terms=AcquisitionTerms(
-            settle_seconds=settings.settle_seconds,
-            build_patience_seconds=settings.build_patience_seconds,
-        ),
+        identity=wiring.settings.identity,
+        policy=wiring.policy.placement,
+        terms=wiring.policy.acquisition,
         now=utc_now,
-        poll_seconds=settings.poll_seconds,
+        poll_seconds=wiring.settings.poll_seconds,
     )
-    observing = ObservingActivities(engine, provider.catalog, policy=ScoringPolicy(), now=utc_now)
+    observing = ObservingActivities(
+        wiring.engine, provider.catalog, policy=wiring.policy.scoring, now=utc_now
+    )
     return make_worker(
-        client,
+        wiring.client,
         provider_queue(region),
-        settings,
+        wiring.settings,
         slots=REGION_SLOTS,
         workflows=[Observation],
         activities=[acquiring.acquire_region, acquiring.release_region, observing.observe_region],

@@ -11,11 +11,14 @@ import structlog
 import uvloop
 from prometheus_client import start_http_server
 from pydantic import ValidationError
+from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
+from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
 from workers.assemble import (
+    Wiring,
     connect,
     open_provider,
     partition_worker,
@@ -25,6 +28,7 @@ from workers.assemble import (
 )
 from workers.logs import configure_logs
 from workers.outbox_pump import OutboxPump
+from workers.policy import PolicyRefused, read_policy
 from workers.schedules import ensure_schedules
 from workers.settings import WorkerSettings
 
@@ -32,14 +36,15 @@ LOOPBACK = "127.0.0.1"
 log = structlog.get_logger("worker")
 
 
-async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
+async def run(settings: WorkerSettings, policy: Policy, stop: asyncio.Event) -> None:
     """Run until `stop` is set; running hands get a grace period to reach a safe point."""
     dsn = settings.database_url.get_secret_value()
     engine = create_engine(dsn, pool_size=settings.database_connections)
     async with AsyncExitStack() as opened:
         opened.push_async_callback(engine.dispose)
         client = await connect(settings)
-        workers = [partition_worker(client, engine, settings, one) for one in settings.partitions]
+        wiring = Wiring(client, engine, settings, policy)
+        workers = [partition_worker(wiring, one) for one in settings.partitions]
         if settings.cloud_file is not None:
             budgets = BudgetStore(dsn, tenant_id=settings.tenant_id)
             opened.callback(budgets.close)
@@ -52,7 +57,7 @@ async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
                 )
             provider = open_provider(read_cloud_settings(settings.cloud_file), budgets)
             opened.callback(provider.close)
-            workers += [region_worker(client, engine, settings, provider, one) for one in settings.regions]
+            workers += [region_worker(wiring, provider, one) for one in settings.regions]
         if settings.metrics_port:
             server, _ = start_http_server(settings.metrics_port, addr=LOOPBACK)
             opened.callback(server.shutdown)
@@ -80,25 +85,33 @@ async def _serve(workers: list[Worker], pump: OutboxPump | None, stop: asyncio.E
     log.info("worker_stopped")
 
 
-async def _main(settings: WorkerSettings) -> None:
+async def _main(settings: WorkerSettings, policy: Policy) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    await run(settings, stop)
+    await run(settings, policy, stop)
 
 
 def main() -> int:
-    """Entry of `sco-worker`: 0 when told to stop, 2 for wrong settings."""
+    """Entry of `sco-worker`: 0 when told to stop, 1 when a service cannot be reached, 2 for wrong settings."""
     configure_logs()
     try:
         settings = WorkerSettings()
+        policy = read_policy(settings.policy_file)
     except ValidationError as error:
         for problem in error.errors(include_input=False, include_url=False):
             name = "_".join(str(part) for part in problem["loc"]).upper()
             print(f"sco-worker: SCO_{name}: {problem['msg']}", file=sys.stderr)
         return 2
-    uvloop.run(_main(settings))
+    except PolicyRefused as error:
+        print(f"sco-worker: SCO_POLICY_FILE: {error}", file=sys.stderr)
+        return 2
+    try:
+        uvloop.run(_main(settings, policy))
+    except (OSError, RuntimeError, OperationalError) as error:
+        print(f"sco-worker: a service cannot be reached: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

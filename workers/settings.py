@@ -24,13 +24,11 @@ class WorkerSettings(BaseSettings):
     regions: Annotated[tuple[str, ...], NoDecode] = ()
     sandbox: bool = False
     cloud_file: Path | None = None
+    policy_file: Path | None = None
     identity: str = "sco-orchestrator"
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     poll_seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
-    settle_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
-    build_patience_seconds: Annotated[float, Field(gt=0, le=7200)] = 900.0
-    backoff_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
     provider_burst: Annotated[int, Field(ge=1)] = 40
     provider_calls_per_second: Annotated[Decimal, Field(gt=0)] = Decimal(20)
     scoring_minutes: Annotated[int, Field(ge=1, le=60)] = 5

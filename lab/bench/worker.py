@@ -7,9 +7,10 @@ import sys
 
 import uvloop
 
+from domain.policy import Policy
 from lab.bench.yardstick import QUEUE, Yardstick, YardstickActivities
 from store.engine import create_engine
-from workers.assemble import PARTITION_SLOTS, connect, make_worker, partition_worker
+from workers.assemble import PARTITION_SLOTS, Wiring, connect, make_worker, partition_worker
 from workers.settings import WorkerSettings
 
 
@@ -18,7 +19,8 @@ async def run(settings: WorkerSettings) -> None:
     client = await connect(settings)
     yardstick = YardstickActivities(engine)
     await yardstick.prepare()
-    workers = [partition_worker(client, engine, settings, one) for one in settings.partitions]
+    wiring = Wiring(client, engine, settings, Policy())
+    workers = [partition_worker(wiring, one) for one in settings.partitions]
     workers.append(
         make_worker(
             client,

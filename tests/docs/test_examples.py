@@ -31,7 +31,6 @@ from tests.docs.pages import ROOT, fences, read, section
 from tests.domain.worlds import facts
 from wire.intake import parse_documents
 from workers.schedules import SWEEP_EVERY
-from workers.settings import WorkerSettings
 from workflows import terms
 
 T1 = Terms(Decimal("0.30"), Decimal("0.15"), Decimal("0.30"), Decimal("0.05"), 3)
@@ -86,7 +85,7 @@ def test_the_figures_of_placement_are_those_of_the_code() -> None:
     assert caps_for(42, T1).floor_hall_units == 5
     assert "of 13 units at most 5" in text
     assert f"at most {terms.MAX_REPLANS} further plans in one run" in text
-    assert PlacementPolicy().backoff_seconds == WorkerSettings.model_fields["backoff_seconds"].default == 300
+    assert PlacementPolicy().backoff_seconds == 300
     assert "without that pool for 5 minutes" in text
     assert SWEEP_EVERY.total_seconds() == 60
     assert "The sweep runs every minute" in text

@@ -18,6 +18,7 @@ from api import problems
 from api.contracts import ContractBody
 from api.settings import ApiSettings
 from clients.cli.failures import Exit
+from domain.acquisition import AcquisitionTerms
 from domain.claim import LeftOutReason
 from domain.contract import TIER_FLOOR
 from domain.policy import PlacementPolicy, ScoringPolicy
@@ -64,7 +65,12 @@ def documented_defaults(heading: str) -> dict[str, str]:
         ("Worker", defaults(WorkerSettings, "SCO_", upper=True)),
         ("API", defaults(ApiSettings, "SCO_", upper=True)),
         ("Cloud file", defaults(CloudSettings)),
-        ("Policy", defaults(ScoringPolicy, "scoring.") | defaults(PlacementPolicy, "placement.")),
+        (
+            "Policy",
+            defaults(ScoringPolicy, "scoring.")
+            | defaults(PlacementPolicy, "placement.")
+            | defaults(AcquisitionTerms, "acquisition."),
+        ),
     ],
 )
 def test_every_setting_is_documented_with_its_default(heading: str, expected: dict[str, str]) -> None:
