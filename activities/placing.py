@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.placement_calls import (
     CAPACITY_CONTENDED,
@@ -173,6 +173,7 @@ class PlacingActivities:
             raise ApplicationError(
                 f"partition {row['partition_id']!r} has no ranking yet: scoring runs every five minutes",
                 type=NO_RANKING,
+                category=ApplicationErrorCategory.BENIGN,
             )
         return await self._cache.ranking(connection, tenant_id, row["ranking_id"])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.scoring_calls import NOT_OBSERVED, SCORE, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, rank
@@ -52,7 +52,9 @@ class RankingActivities:
         outlook = await registry.outlook(connection, tenant_id)
         if not any(pool.reported_at for pool in pools):
             raise ApplicationError(
-                "no pool was observed yet: observation runs every minute", type=NOT_OBSERVED
+                "no pool was observed yet: observation runs every minute",
+                type=NOT_OBSERVED,
+                category=ApplicationErrorCategory.BENIGN,
             )
         inputs = []
         for pool in pools:

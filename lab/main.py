@@ -73,10 +73,10 @@ def show_addresses(plane: ControlPlane) -> None:
     (plane.data_dir / API_URL_FILE).write_text(plane.api_url + "\n")
     console.print("[bold green]Ready.[/] Everything listens on 127.0.0.1 only; there is no sign-in yet.")
     console.print(f"  screens      {plane.api_url}/")
-    console.print(f"  REST         {plane.api_url}/docs")
+    console.print(f"  REST         {plane.api_url}/openapi.json")
     console.print(f"  Temporal UI  {plane.stack.web_ui_url}")
     console.print(f"  metrics      {plane.api_url}/metrics and {plane.metrics_url}")
-    console.print(f"  try          .venv/bin/sco --server {plane.api_url} get pools --region eu-north")
+    console.print(f"  try          .venv/bin/sco --server {plane.api_url} status", soft_wrap=True)
     console.print("  stop         make down")
 
 

@@ -28,6 +28,7 @@ def create_engine(dsn: str, *, pool_size: int = 10) -> AsyncEngine:
         pool_pre_ping=True,
         pool_recycle=600,
         pool_timeout=10,
+        hide_parameters=True,
         json_serializer=documents.dumps,
         json_deserializer=documents.loads,
         connect_args={"connect_timeout": 5, "application_name": "sco"},

@@ -94,7 +94,7 @@ async def _main(settings: WorkerSettings, policy: Policy) -> None:
 
 
 def main() -> int:
-    """Entry of `sco-worker`: 0 when told to stop, 1 when a service cannot be reached, 2 for wrong settings."""
+    """Entry of `sco-worker`: 0 when told to stop, 1 without a service, 2 for wrong settings."""
     configure_logs()
     try:
         settings = WorkerSettings()

@@ -18,6 +18,7 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import NotFoundError
 from prometheus_client import Counter, Gauge
+from sqlalchemy.exc import SQLAlchemyError
 
 from store import outbox
 from store.engine import Engine
@@ -51,7 +52,16 @@ class OutboxPump:
             except Exception as error:
                 FAILED.inc()
                 log.warning("outbox_pump_failed", problem=str(error), retry_seconds=TROUBLE_SECONDS)
+                await self._count_waiting()
                 await _pause(stop, TROUBLE_SECONDS)
+
+    async def _count_waiting(self) -> None:
+        """What waits grows while nothing is published; without Postgres nobody knows how much it is."""
+        try:
+            async with self._engine.connect() as connection:
+                WAITING.set(await outbox.waiting(connection))
+        except (SQLAlchemyError, OSError):
+            WAITING.set(float("nan"))
 
     async def _session(self, stop: asyncio.Event) -> None:
         client = await nats.connect(

@@ -31,7 +31,8 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def _problems(error: ValidationError) -> str:
-    return "\n".join(
-        f"  {'.'.join(str(part) for part in one['loc']) or 'the whole file'}: {one['msg']}, not {one['input']!r}"
-        for one in error.errors(include_url=False)
-    )
+    lines = []
+    for one in error.errors(include_url=False):
+        place = ".".join(str(part) for part in one["loc"]) or "the whole file"
+        lines.append(f"  {place}: {one['msg']}, not {one['input']!r}")
+    return "\n".join(lines)

@@ -31,7 +31,6 @@ class Phase(StrEnum):
 
     REQUESTED = "requested"
     PLANNED = "planned"
-    ACQUIRING = "acquiring"
     PLACED = "placed"
     SHORTFALL = "shortfall"
 

@@ -215,7 +215,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.CheckConstraint("owner_team <> ''", name=op.f("workloads_has_owner_check")),
         sa.CheckConstraint(
-            "phase IN ('requested', 'planned', 'acquiring', 'placed', 'shortfall')",
+            "phase IN ('requested', 'planned', 'placed', 'shortfall')",
             name=op.f("workloads_phase_known_check"),
         ),
         sa.CheckConstraint(
