@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-real lint format bench openapi lock clean
+.PHONY: help setup demo up down test test-real lint format bench openapi lock histories images clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,5 +60,12 @@ bench: setup ## Measure planner and durable placements; writes build/bench.json
 openapi: setup ## Write docs/reference/openapi.json from the code
 	@$(BIN)/python -m api.openapi docs/reference/openapi.json
 
-clean: ## Remove the virtual environment, lab data and build output
+histories: setup ## Record the workflow histories that replay tests use
+	@$(BIN)/python -m tests.workflows.record_histories
+
+images: setup ## Draw the pictures of the documentation from a running laboratory
+	@$(BIN)/python docs/make_images.py $(ARGS)
+
+clean: ## Stop what runs here, remove the virtual environment, lab data and build output
+	@for dir in .lab .lab/demo; do [ ! -e $$dir/stack.json ] || $(BIN)/sco-lab down --data-dir $$dir; done
 	rm -rf $(VENV) .lab build
