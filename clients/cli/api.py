@@ -1,8 +1,7 @@
 """The REST API as the commands see it: a path in, a document out, or a `Failure`.
 
 Writes carry an `Idempotency-Key`. A call that found no connection, or lost it, is made once more with
-the same key, so that it cannot take effect twice. Every call ends within its time limit, however
-slowly the server writes.
+the same key, so that it cannot take effect twice. An answer that comes too slowly is given up.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ MAX_PAGES = 10_000
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 RETRY_AFTER_SECONDS = 0.5
 _LOST = (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout)
-_REDIRECTS = range(300, 400)
-_SERVER_ERRORS = 500
 
 
 @dataclass(frozen=True, slots=True)

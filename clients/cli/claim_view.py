@@ -8,8 +8,9 @@ from clients.cli.texts import count, totals
 from domain.intake.words import some
 
 
-def show(screen: Screen, claimed: Claimed, workload: str, *, dry_run: bool) -> None:
-    heading = "counted, nothing stored" if dry_run else f"claim {claimed.claim_version}"
+def show(screen: Screen, claimed: Claimed, workload: str) -> None:
+    stored = claimed.claim_version is not None
+    heading = f"claim {claimed.claim_version}" if stored else "counted, nothing stored"
     screen.title(f"workload {workload}: {heading}")
     screen.line(totals(claimed))
     _left_out(screen, claimed)

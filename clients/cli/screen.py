@@ -90,8 +90,11 @@ class Screen:
         self._write(drawn.get())
 
     def note(self, text: str) -> None:
-        """Something beside the result."""
-        self.err.print(printable(text), soft_wrap=True)
+        """Something beside the result, in one piece even where an interrupt falls into it."""
+        with self.err.capture() as drawn:
+            self.err.print(printable(text), soft_wrap=True)
+        self.err.file.write(drawn.get())
+        self.err.file.flush()
 
     def title(self, text: str) -> None:
         self.line(text, "bold")

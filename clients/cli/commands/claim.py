@@ -11,8 +11,8 @@ from clients.cli import claim_view, workload_view
 from clients.cli.answers import Claimed, Placing, Workload, WorkloadSummary, read
 from clients.cli.api import Body, json_body, path
 from clients.cli.commands.options import (
+    CLAIM_FILE,
     DEFAULT_TIMEOUT,
-    ClaimFile,
     Output,
     Timeout,
     Units,
@@ -30,16 +30,7 @@ from clients.cli.workload_view import shortfall_text
 def claim(
     context: typer.Context,
     *,
-    file: Annotated[
-        str,
-        typer.Option(
-            "-f",
-            "--file",
-            metavar="FILE",
-            help="A pod list, a Slurm job list or a claim; - is standard input.",
-            show_default=False,
-        ),
-    ],
+    file: Annotated[str, CLAIM_FILE],
     workload: Annotated[
         str | None,
         typer.Option(
@@ -71,22 +62,14 @@ def claim(
     content = read_bytes(file)
     name = checked_name("workload", workload) if workload is not None else workload_of(file, content)
     document = _submit(session, name, content, dry_run=dry_run)
-    claimed = read(Claimed, document, "the claim")
-    if output is Format.TABLE:
-        claim_view.show(session.screen, claimed, name, dry_run=dry_run)
-    if wait:
-        _wait(session, name, claimed.claim_version, timeout, output)
-    elif output is Format.TABLE:
-        claim_view.show_launch(session.screen, name, claimed.claim_version, claimed.placement)
-    else:
-        session.screen.document(document, output)
+    _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
 
 
 def place(
     context: typer.Context,
     *,
     workload: WorkloadName,
-    file: ClaimFile = None,
+    file: Annotated[str | None, CLAIM_FILE] = None,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     output: Output = Format.TABLE,
@@ -101,9 +84,9 @@ def place(
     session = session_of(context)
     name = checked_name("workload", workload)
     if file is not None:
-        claimed = read(Claimed, _submit(session, name, read_bytes(file), dry_run=False), "the claim")
-        if output is Format.TABLE:
-            claim_view.show(session.screen, claimed, name, dry_run=False)
+        document = _submit(session, name, read_bytes(file), dry_run=False)
+        _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
+        return
     before = read(WorkloadSummary, session.api.get(path("workloads", name)), "the workload")
     document = session.api.post("/placements", json_body({"workloadId": name}))
     placing = read(Placing, document, "the placement")
@@ -135,15 +118,7 @@ def scale(
     session = session_of(context)
     name = checked_name("workload", workload)
     document = session.api.post(path("workloads", name, "scale"), json_body({"units": units}))
-    claimed = read(Claimed, document, "the claim")
-    if output is Format.TABLE:
-        claim_view.show(session.screen, claimed, name, dry_run=False)
-    if wait:
-        _wait(session, name, claimed.claim_version, timeout, output)
-    elif output is Format.TABLE:
-        claim_view.show_launch(session.screen, name, claimed.claim_version, claimed.placement)
-    else:
-        session.screen.document(document, output)
+    _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
 
 
 def _submit(session: Session, workload: str, content: bytes, *, dry_run: bool) -> Any:
@@ -151,6 +126,21 @@ def _submit(session: Session, workload: str, content: bytes, *, dry_run: bool) -
     is_json = content.lstrip()[:1] in (b"{", b"[")
     body = Body(content, "application/json" if is_json else "application/yaml")
     return session.api.post(path("workloads", workload, "claims"), body, {"dryRun": dry_run or None})
+
+
+def _show_claimed(
+    session: Session, workload: str, document: Any, *, wait: bool, timeout: float, output: Format
+) -> None:
+    """What was counted, and how the placement that it started goes on or ends."""
+    claimed = read(Claimed, document, "the claim")
+    if output is Format.TABLE:
+        claim_view.show(session.screen, claimed, workload)
+    if wait:
+        _wait(session, workload, claimed.claim_version, timeout, output)
+    elif output is Format.TABLE:
+        claim_view.show_launch(session.screen, workload, claimed.claim_version, claimed.placement)
+    else:
+        session.screen.document(document, output)
 
 
 def _wait(

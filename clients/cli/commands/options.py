@@ -17,16 +17,6 @@ Output = Annotated[
 WorkloadName = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="The workload's name.", show_default=False)
 ]
-ClaimFile = Annotated[
-    str | None,
-    typer.Option(
-        "-f",
-        "--file",
-        metavar="FILE",
-        help="A pod list, a Slurm job list or a claim; - is standard input.",
-        show_default=False,
-    ),
-]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the claim is placed or fell short.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long --wait waits at most.")
@@ -43,3 +33,10 @@ Limit = Annotated[
 
 DEFAULT_LIMIT = 1000
 DEFAULT_TIMEOUT = DEFAULT_SECONDS
+CLAIM_FILE = typer.Option(
+    "-f",
+    "--file",
+    metavar="FILE",
+    help="A pod list, a Slurm job list or a claim; - is standard input.",
+    show_default=False,
+)
