@@ -36,6 +36,7 @@ class _Beating(ActivityInboundInterceptor):
 
 
 async def _beat(seconds: float) -> None:
+    # The start of an activity counts as its first beat, so a short one costs none.
     while True:
-        activity.heartbeat()
         await asyncio.sleep(seconds)
+        activity.heartbeat()

@@ -136,6 +136,7 @@ class Placement:
             WorkloadRequest(tenant_id=request.tenant_id, workload_id=request.workload_id),
             result_type=ReleasePlan,
             start_to_close_timeout=terms.STORE_TIMEOUT,
+            heartbeat_timeout=terms.HEARTBEAT,
             retry_policy=terms.STORE_RETRY,
             summary="choose what to give back",
         )
@@ -165,7 +166,7 @@ class Placement:
                 result_type=answer,
                 start_to_close_timeout=terms.REGION_TIMEOUT,
                 schedule_to_close_timeout=terms.REGION_PATIENCE,
-                heartbeat_timeout=terms.REGION_HEARTBEAT,
+                heartbeat_timeout=terms.HEARTBEAT,
                 retry_policy=terms.REGION_RETRY,
                 summary=summary,
             )
@@ -184,6 +185,7 @@ class Placement:
             ),
             result_type=Finished,
             start_to_close_timeout=terms.STORE_TIMEOUT,
+            heartbeat_timeout=terms.HEARTBEAT,
             retry_policy=terms.STORE_RETRY,
             summary="record the outcome",
         )

@@ -35,6 +35,7 @@ class Scoring:
             ),
             result_type=Scored,
             start_to_close_timeout=terms.SCORE_TIMEOUT,
+            heartbeat_timeout=terms.HEARTBEAT,
             retry_policy=terms.STORE_RETRY,
             summary=f"rank the pools of {request.partition_id}",
         )
@@ -57,6 +58,7 @@ class Observation:
             task_queue=provider_queue(request.region),
             result_type=Observed,
             start_to_close_timeout=terms.OBSERVE_TIMEOUT,
+            heartbeat_timeout=terms.HEARTBEAT,
             retry_policy=terms.OBSERVE_RETRY,
             summary=f"observe {request.region}",
         )
@@ -76,6 +78,7 @@ class PlacementSweep:
             ),
             result_type=Swept,
             start_to_close_timeout=terms.SWEEP_TIMEOUT,
+            heartbeat_timeout=terms.HEARTBEAT,
             retry_policy=terms.SWEEP_RETRY,
             summary=f"sweep {request.partition_id}",
         )

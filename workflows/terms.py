@@ -23,6 +23,10 @@ LOCAL_RETRY_THRESHOLD = timedelta(seconds=5)
 # How often one run plans again after failed launches before it records a shortfall.
 MAX_REPLANS = 5
 
+# The worker says every few seconds that it lives, whatever its hands wait for: a dead one is noticed soon.
+# A call that hangs is bounded by its own timeout, and a hand by its start-to-close timeout.
+HEARTBEAT = timedelta(seconds=10)
+
 # One store transaction that may wait for locks of others; tried until the database is back.
 STORE_TIMEOUT = timedelta(seconds=20)
 STORE_RETRY = RetryPolicy(
@@ -31,9 +35,6 @@ STORE_RETRY = RetryPolicy(
 
 # One run of an acquisition ends within the patience for one build; a longer one is a worker that hangs.
 REGION_TIMEOUT = timedelta(minutes=30)
-# The worker says every few seconds that it lives, whatever its hands wait for: a dead one is noticed soon.
-# A call that hangs is bounded by its own timeout, and by the one above.
-REGION_HEARTBEAT = timedelta(seconds=10)
 # A region that cannot be reached for so long is reported as unreachable, and its units stay where they are.
 REGION_PATIENCE = timedelta(hours=1)
 REGION_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60))

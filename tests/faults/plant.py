@@ -16,7 +16,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
-from domain.claim import Demand, Shape, ShapeCount
+from domain.claim import Demand, Requirements, Shape, ShapeCount
 from domain.contract import Contract, Tier
 from lab.cloud.admin_client import AdminClient
 from lab.cloud.faults import FaultKind, FaultRule
@@ -53,19 +53,22 @@ class Plant:
     def close(self) -> None:
         self.cloud.close()
 
-    def new(self, units: int, *, start: bool = True, floor: str = "0.3") -> str:
+    def new(self, units: int, *, start: bool = True, region: str = REGION) -> str:
         """A workload of its own with a claim of so many units; its id."""
         workload_id = f"orders-{next(_numbers)}"
-        asyncio.run(self._register(workload_id, floor))
-        self.claim(workload_id, units, start=start)
+        asyncio.run(self._register(workload_id))
+        self.claim(workload_id, units, start=start, region=region)
         return workload_id
 
-    def claim(self, workload_id: str, units: int, *, start: bool = True) -> None:
+    def claim(self, workload_id: str, units: int, *, start: bool = True, region: str = REGION) -> None:
         """Commit a newer claim; with `start` the placement is told, as the API does it."""
-        asyncio.run(self._claim(workload_id, units, start))
+        demand = Demand(
+            shapes=(ShapeCount(shape=UNIT, units=units),), requirements=Requirements(regions=(region,))
+        )
+        asyncio.run(self._claim(workload_id, demand, start))
 
-    async def _register(self, workload_id: str, floor: str) -> None:
-        contract = Contract(contract_id=f"floor-{floor}", tier=Tier.BESPOKE, floor_share=Decimal(floor))
+    async def _register(self, workload_id: str) -> None:
+        contract = Contract(contract_id="orders", tier=Tier.BESPOKE, floor_share=Decimal("0.3"))
         engine = create_engine(self.dsn)
         async with engine.begin() as connection:
             await workloads.put_contract(connection, TENANT, contract)
@@ -79,14 +82,14 @@ class Plant:
             )
         await engine.dispose()
 
-    async def _claim(self, workload_id: str, units: int, start: bool) -> None:
+    async def _claim(self, workload_id: str, demand: Demand, start: bool) -> None:
         engine = create_engine(self.dsn)
         async with engine.begin() as connection:
             version, _ = await workloads.add_claim(
                 connection,
                 tenant_id=TENANT,
                 workload_id=workload_id,
-                demand=Demand(shapes=(ShapeCount(shape=UNIT, units=units),)),
+                demand=demand,
                 source="test",
                 intake={},
             )
@@ -107,8 +110,8 @@ class Plant:
 
         asyncio.run(run())
 
-    def fault(self, kind: FaultKind, **matching: Any) -> None:
-        self.cloud.add_fault(FaultRule(kind=kind, region=REGION, **matching))
+    def fault(self, kind: FaultKind, region: str = REGION, **matching: Any) -> None:
+        self.cloud.add_fault(FaultRule(kind=kind, region=region, **matching))
 
     def fired(self) -> list[int]:
         return [armed.fired for armed in self.cloud.faults()]
@@ -123,7 +126,7 @@ class Plant:
 
     def servers(self, workload_id: str) -> list[Any]:
         """Its servers at the cloud that are not deleted."""
-        found = self.cloud.servers(region=REGION, metadata={"sco_workload": workload_id})
+        found = self.cloud.servers(metadata={"sco_workload": workload_id})
         return [one for one in found if one["status"] != "DELETED"]
 
     def outcomes(self, workload_ids: Iterable[str]) -> dict[str, tuple[str, int, str | None]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,38 +11,66 @@ from lab.cloud.faults import FaultKind
 from tests.faults.plant import CREATE, LIST, Plant
 
 UNITS = 12
+# Each region misbehaves in its own way at the same time, and a workload is placed in each.
+REGIONS = ("eu-north", "eu-west", "eu-south")
 POST: dict[str, Any] = {"method": "POST", "path": CREATE}
 
-PASSING = [
-    pytest.param(FaultKind.ERROR_AFTER, POST | {"times": 3}, id="503 after building all the same"),
-    pytest.param(
-        FaultKind.TIMEOUT_AFTER, POST | {"times": 2, "delay_seconds": 2}, id="silence after building"
-    ),
-    pytest.param(FaultKind.RATE_LIMITED, {"times": 3, "retry_after_seconds": 1}, id="rate limited"),
-    pytest.param(FaultKind.NOT_CREATED, POST | {"times": 2, "count": 1}, id="one of a batch not created"),
-    pytest.param(FaultKind.BUILD_ERROR, POST | {"times": 2, "count": 1}, id="one of a batch ends in ERROR"),
-    pytest.param(FaultKind.STUCK_BUILD, POST | {"times": 1, "count": 1}, id="one of a batch never ends"),
-    pytest.param(FaultKind.QUOTA_EXCEEDED, POST | {"times": 2}, id="quota for a moment"),
-    pytest.param(FaultKind.NO_VALID_HOST, POST | {"times": 2}, id="no valid host in two pools"),
-    pytest.param(FaultKind.ERROR_BEFORE, {"path": LIST, "times": 2}, id="lists fail"),
-]
+
+class Fault(NamedTuple):
+    name: str
+    kind: FaultKind
+    matching: dict[str, Any]
 
 
-@pytest.mark.parametrize(("kind", "matching"), PASSING)
-def test_a_passing_fault_costs_time_and_no_unit(
-    plant: Plant, kind: FaultKind, matching: dict[str, Any]
-) -> None:
-    plant.fault(kind, **matching)
-    workload = plant.new(UNITS)
-    assert plant.settle(workload) == {workload: ("placed", 0, None)}
-    assert plant.fired() == [matching["times"]]
+IN_DOUBT = (
+    Fault("503 after building all the same", FaultKind.ERROR_AFTER, POST | {"times": 3}),
+    Fault("silence after building", FaultKind.TIMEOUT_AFTER, POST | {"times": 2, "delay_seconds": 2}),
+    Fault("503 before doing anything", FaultKind.ERROR_BEFORE, POST | {"times": 3}),
+)
+INCOMPLETE = (
+    Fault("accepted and not created", FaultKind.NOT_CREATED, POST | {"times": 2}),
+    Fault("one of a batch is not created", FaultKind.NOT_CREATED, POST | {"times": 2, "count": 1}),
+    Fault("one of a batch ends in ERROR", FaultKind.BUILD_ERROR, POST | {"times": 2, "count": 1}),
+)
+REFUSED = (
+    Fault("quota for a moment", FaultKind.QUOTA_EXCEEDED, POST | {"times": 2}),
+    Fault("no valid host in two pools", FaultKind.NO_VALID_HOST, POST | {"times": 2}),
+    Fault("one of a batch is never built", FaultKind.STUCK_BUILD, POST | {"times": 1, "count": 1}),
+)
+UNANSWERED = (
+    Fault("rate limited", FaultKind.RATE_LIMITED, {"times": 3, "retry_after_seconds": 1}),
+    Fault("lists fail", FaultKind.ERROR_BEFORE, {"path": LIST, "times": 2}),
+    Fault("lists are silent", FaultKind.TIMEOUT_BEFORE, {"path": LIST, "times": 1, "delay_seconds": 2}),
+)
+LASTING = (
+    Fault("quota for good", FaultKind.QUOTA_EXCEEDED, {"times": None}),
+    Fault("no valid host anywhere", FaultKind.NO_VALID_HOST, {"times": None}),
+)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.QUOTA_EXCEEDED, FaultKind.NO_VALID_HOST])
-def test_a_lasting_fault_ends_as_a_shortfall_with_its_reason(plant: Plant, kind: FaultKind) -> None:
-    plant.fault(kind, times=None)
-    workload = plant.new(UNITS)
-    (phase, missing, reason) = plant.settle(workload)[workload]
-    assert (phase, missing) == ("shortfall", UNITS)
-    assert reason
-    assert plant.servers(workload) == []
+def placed_under(plant: Plant, faults: Sequence[Fault]) -> dict[str, str]:
+    """A workload started under each fault, by its id."""
+    for region, fault in zip(REGIONS, faults, strict=False):
+        plant.fault(fault.kind, region=region, **fault.matching)
+    started = [plant.new(UNITS, region=region) for region, _ in zip(REGIONS, faults, strict=False)]
+    return dict(zip(started, (fault.name for fault in faults), strict=True))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [IN_DOUBT, INCOMPLETE, REFUSED, UNANSWERED],
+    ids=["creates in doubt", "batches incomplete", "capacity refused", "no answer"],
+)
+def test_a_passing_fault_costs_time_and_no_unit(plant: Plant, faults: Sequence[Fault]) -> None:
+    started = placed_under(plant, faults)
+    outcomes = {started[workload]: outcome for workload, outcome in plant.settle(*started).items()}
+    assert outcomes == {fault.name: ("placed", 0, None) for fault in faults}
+    assert plant.fired() == [fault.matching["times"] for fault in faults]
+
+
+def test_a_lasting_fault_ends_as_a_shortfall_with_its_reason(plant: Plant) -> None:
+    started = placed_under(plant, LASTING)
+    for workload, (phase, missing, reason) in plant.settle(*started).items():
+        assert (phase, missing) == ("shortfall", UNITS), started[workload]
+        assert reason, started[workload]
+        assert plant.servers(workload) == []

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ HANGING_SECONDS = 60
 AGE = """
     UPDATE workloads SET updated_at = now() - interval '11 seconds' WHERE workload_id = %s RETURNING 1
 """
-SILENT = {"times": 1, "delay_seconds": HANGING_SECONDS}
+SILENT: dict[str, Any] = {"times": 1, "delay_seconds": HANGING_SECONDS}
 
 
 def test_a_worker_dies_at_every_point_of_a_placement(plant: Plant) -> None:

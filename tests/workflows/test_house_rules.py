@@ -88,6 +88,7 @@ def test_every_hand_is_waited_for_within_terms(path: Path) -> None:
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert given.keys() & TIMEOUTS, f"line {call.lineno} waits without a timeout"
         assert {"retry_policy", "summary", "result_type"} <= given.keys(), f"line {call.lineno}"
+        assert "heartbeat_timeout" in given or "local" in dotted(call), f"line {call.lineno}"
         for name, value in given.items():
             if name is not None and name.endswith(("timeout", "threshold", "retry_policy")):
                 assert value.startswith("terms."), f"line {call.lineno}: {name}={value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -123,6 +124,20 @@ async def test_a_long_history_is_continued_and_nothing_is_lost(forgetful_stage: 
     assert hands.planned == [1, 22]
     assert last.run_id != first.run_id
     assert last.typed_search_attributes[WORKLOAD] == hands.workload
+
+
+async def test_a_hand_that_waits_long_is_not_taken_for_dead(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms, "HEARTBEAT", timedelta(seconds=1))
+    async with stage.playing(FakeHands(), sandbox=False) as hands:
+        hands.hold(ACQUIRE)
+        await stage.start(hands)
+        await hands.until(ACQUIRE)
+        await asyncio.sleep(2.5)
+        hands.let_go(ACQUIRE)
+        await stage.result(hands)
+    assert hands.counts[ACQUIRE] == 1
 
 
 async def test_surplus_is_given_back_only_when_its_replacement_runs(stage: Stage) -> None:
@@ -303,9 +318,9 @@ async def test_every_wait_for_a_hand_is_bounded(stage: Stage) -> None:
     assert {one.activity_type.name for one in waits} == {ACQUIRE, PLAN_RELEASE, RELEASE, FINISH}
     for one in waits:
         assert timedelta(0) < one.start_to_close_timeout.ToTimedelta() <= terms.REGION_TIMEOUT
+        assert one.heartbeat_timeout.ToTimedelta() == terms.HEARTBEAT
         if one.activity_type.name in (ACQUIRE, RELEASE):
             assert one.schedule_to_close_timeout.ToTimedelta() == terms.REGION_PATIENCE
-            assert one.heartbeat_timeout.ToTimedelta() == terms.REGION_HEARTBEAT
 
 
 async def current_details(stage: Stage, hands: FakeHands) -> str:
