@@ -203,7 +203,16 @@ async def test_nothing_runs_without_a_server(cellar: Cellar, state: str) -> None
         (f"INSERT INTO cached_models VALUES ('platform', '{POOL}', 'm', now(), now(), 0)", "vram_positive"),
         ("DELETE FROM pools", "fkey"),
         ("DELETE FROM workloads", "fkey"),
-        ("DELETE FROM claims; DELETE FROM pool_capacity; DELETE FROM instances", "has no capacity record"),
+        ("UPDATE reservations SET instances = 0", "follows the slots"),
+        ("DELETE FROM reservations", "follows the slots"),
+        (
+            "INSERT INTO reservations VALUES ('platform', 'w', 'p', 's', 1, 1, 1, 1, 1)",
+            "follows the slots",
+        ),
+        ("UPDATE pool_capacity SET reserved_instances = 0", "follows the slots"),
+        ("DELETE FROM pool_capacity", "follows the slots"),
+        ("INSERT INTO pool_capacity VALUES ('platform', 'p', 9, 1)", "follows the slots"),
+        ("TRUNCATE instances", "follows the slots"),
     ],
 )
 async def test_what_cannot_be_is_refused(cellar: Cellar, statement: str, why: str) -> None:

@@ -20,6 +20,10 @@ from tests.database import bare_database
 
 ROOT = Path(__file__).parents[2]
 TRIGGERS = {
+    "count_ends_empty",
+    "count_is_derived",
+    "count_starts_empty",
+    "slots_are_never_truncated",
     "slot_is_fixed",
     "count_new_slots",
     "count_changed_slots",

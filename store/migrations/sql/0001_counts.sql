@@ -74,3 +74,25 @@ BEGIN
 END $$;
 CREATE TRIGGER book_capacity AFTER INSERT OR UPDATE OR DELETE ON reservations
   FOR EACH ROW EXECUTE FUNCTION sco_book_capacity();
+
+-- The counts follow the slots: they are written by the triggers above and by nobody else.
+CREATE FUNCTION sco_count_is_derived() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'what % counts follows the slots: change those', tg_table_name
+    USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER count_is_derived BEFORE UPDATE OF instances ON reservations FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND new.instances <> old.instances) EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER count_starts_empty BEFORE INSERT ON reservations FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND new.instances <> 0) EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER count_ends_empty BEFORE DELETE ON reservations FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND old.instances <> 0) EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER count_is_derived BEFORE UPDATE OF reserved_instances ON pool_capacity FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND new.reserved_instances <> old.reserved_instances)
+  EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER count_starts_empty BEFORE INSERT ON pool_capacity FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND new.reserved_instances <> 0) EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER count_ends_empty BEFORE DELETE ON pool_capacity FOR EACH ROW
+  WHEN (pg_trigger_depth() = 0 AND old.reserved_instances <> 0) EXECUTE FUNCTION sco_count_is_derived();
+CREATE TRIGGER slots_are_never_truncated BEFORE TRUNCATE ON instances
+  FOR EACH STATEMENT EXECUTE FUNCTION sco_count_is_derived();
