@@ -21,5 +21,5 @@ class TemporalStarter:
         return await start_placement(
             self._client,
             PlacementInput(tenant_id=tenant_id, partition_id=partition_id, workload_id=workload_id),
-            ClaimChanged(claim_version=claim_version, why="a claim was submitted"),
+            ClaimChanged(claim_version=claim_version, why="asked for through the API"),
         )

@@ -135,7 +135,7 @@ async def place_again(body: PlaceBody, deps: Uses, tenant_id: Tenant) -> PlaceAn
         row = await workloads.find_workload(connection, tenant_id, body.workload_id)
     if row["claim_version"] == 0:
         raise Problem(problems.NO_CLAIM, f"workload {body.workload_id!r} has no claim to place")
-    told = await launch(deps, tenant_id, row["partition_id"], body.workload_id, row["claim_version"])
+    told = await launch(deps, tenant_id, row["partition_id"], body.workload_id, None)
     if told.started == "queued" and row["planned_version"] == row["claim_version"]:
         raise Problem(
             problems.NOT_READY, "Temporal cannot be reached, so nothing was started", headers=RETRY_SOON
