@@ -13,6 +13,8 @@ from sqlalchemy.dialects.postgresql import insert
 from store.engine import Connection
 from store.tables import outbox
 
+PUBLISHING = sa.text("SELECT pg_try_advisory_xact_lock(7261002)")
+
 
 async def add_event(
     connection: Connection, *, tenant_id: str, event_id: UUID, topic: str, key: str, payload: dict[str, Any]
@@ -23,9 +25,14 @@ async def add_event(
 
 
 async def unpublished(connection: Connection, limit: int) -> Sequence[sa.Row[Any]]:
-    """The oldest unpublished events, locked for this transaction so that one pump sends each."""
+    """The oldest unpublished events, or none while another transaction publishes.
+
+    One transaction publishes at a time: a second one would send later events before earlier ones.
+    """
+    if not (await connection.execute(PUBLISHING)).scalar_one():
+        return []
     query = sa.select(outbox).where(outbox.c.published_at.is_(None)).order_by(outbox.c.sequence).limit(limit)
-    return (await connection.execute(query.with_for_update(skip_locked=True))).all()
+    return (await connection.execute(query)).all()
 
 
 async def mark_published(connection: Connection, sequences: Sequence[int], at: datetime) -> None:
