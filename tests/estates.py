@@ -69,6 +69,7 @@ class Estate:
         """Register pools as active, report them, and rank them for the partition."""
         self.pools = list(pools)
         async with self.engine.begin() as connection:
+            await registry.register_pools(connection, [one.facts for one in pools], PoolState.ACTIVE)
             await registry.put_partition(
                 connection,
                 tenant_id=TENANT,
@@ -76,7 +77,6 @@ class Estate:
                 region=REGION,
                 scheduler="kubernetes",
             )
-            await registry.register_pools(connection, [one.facts for one in pools], PoolState.ACTIVE)
         await self.report(free)
         await self.rank()
 
