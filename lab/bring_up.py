@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
 
 from lab.control_plane import API, CLOUD, WORKER, ControlPlane
 from lab.seed import PARTITIONS, TENANT, seed
@@ -59,7 +60,7 @@ async def _seed(plane: ControlPlane) -> int:
     try:
         for region in settings.regions:
             budgets.set_budget(region, burst=2 * per_second, refill_per_second=Decimal(per_second))
-        provider = open_provider(settings, budgets)
+        provider = open_provider(settings, budgets, CollectorRegistry())
         try:
             today = datetime.now(UTC).date()
             return await seed(engine, provider.catalog, settings.regions, today=today, number=SEED)

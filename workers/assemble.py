@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import REGISTRY, CollectorRegistry
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker, WorkflowRunner
@@ -84,9 +85,11 @@ async def connect(settings: WorkerSettings) -> Client:
     )
 
 
-def open_provider(cloud: CloudSettings, budgets: BudgetStore) -> Provider:
-    """OpenStack behind the token budget of each region."""
-    metrics = ProviderMetrics()
+def open_provider(
+    cloud: CloudSettings, budgets: BudgetStore, registry: CollectorRegistry = REGISTRY
+) -> Provider:
+    """OpenStack behind the token budget of each region. A metrics registry takes one provider only."""
+    metrics = ProviderMetrics(registry)
     budget = StoreTokenBudget(
         budgets, metrics, max_wait_seconds=MAX_BUDGET_WAIT_SECONDS, rng=random.SystemRandom()
     )

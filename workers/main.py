@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 import uvloop
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
@@ -36,7 +36,12 @@ LOOPBACK = "127.0.0.1"
 log = structlog.get_logger("worker")
 
 
-async def run(settings: WorkerSettings, policy: Policy, stop: asyncio.Event) -> None:
+async def run(
+    settings: WorkerSettings,
+    policy: Policy,
+    stop: asyncio.Event,
+    registry: CollectorRegistry = REGISTRY,
+) -> None:
     """Run until `stop` is set; running hands get a grace period to reach a safe point."""
     dsn = settings.database_url.get_secret_value()
     engine = create_engine(dsn, pool_size=settings.database_connections)
@@ -55,11 +60,11 @@ async def run(settings: WorkerSettings, policy: Policy, stop: asyncio.Event) -> 
                     burst=settings.provider_burst,
                     refill_per_second=settings.provider_calls_per_second,
                 )
-            provider = open_provider(read_cloud_settings(settings.cloud_file), budgets)
+            provider = open_provider(read_cloud_settings(settings.cloud_file), budgets, registry)
             opened.callback(provider.close)
             workers += [region_worker(wiring, provider, one) for one in settings.regions]
         if settings.metrics_port:
-            server, _ = start_http_server(settings.metrics_port, addr=LOOPBACK)
+            server, _ = start_http_server(settings.metrics_port, LOOPBACK, registry)
             opened.callback(server.shutdown)
         await ensure_schedules(client, settings)
         await _serve(workers, _pump(settings, engine), stop)
