@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from psycopg.rows import namedtuple_row
 
 from domain.acquisition import LIVE_STATES, SlotState
 from domain.tags import MANAGED_TAG
-from lab.cloud.admin_client import AdminClient
 from store.tables import Phase
 
 GONE = "DELETED"
@@ -75,7 +74,13 @@ class Server(NamedTuple):
     leaving: bool
 
 
-def check(dsn: str, cloud: AdminClient) -> list[str]:
+class Truth(Protocol):
+    """Who knows every server, as the cloud's `AdminClient` does."""
+
+    def servers(self) -> list[Any]: ...
+
+
+def check(dsn: str, cloud: Truth) -> list[str]:
     """What is wrong, each as a sentence; nothing when the two agree.
 
     It holds at any moment for servers, slots and bookings, and for a workload once its placement has
