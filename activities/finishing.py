@@ -35,8 +35,13 @@ class FinishingActivities:
 
     @activity.defn(name=FINISH)
     async def finish_placement(self, request: FinishRequest) -> Finished:
-        """Record the outcome: placed, or a shortfall with its reason."""
+        """Record the outcome: placed, or a shortfall with its reason, or still planned.
+
+        It is still planned where a region was not reached: what is planned there does not run yet, and
+        the sweep takes it up again.
+        """
         async with self._engine.begin() as connection:
+            await workloads.lock_workload(connection, request.tenant_id, request.workload_id)
             workload = await workloads.find_workload(connection, request.tenant_id, request.workload_id)
             claim = await workloads.find_claim(
                 connection, request.tenant_id, request.workload_id, workload["planned_version"]
@@ -46,7 +51,7 @@ class FinishingActivities:
             missing = max(0, claim["units"] - placed)
             reason = _reason(missing, workload["shortfall_units"], workload["shortfall_reason"])
             finished = Finished(
-                phase=Phase.SHORTFALL if missing else Phase.PLACED,
+                phase=_phase(missing, open_slots=states.get("planned", 0) + states.get("building", 0)),
                 units=claim["units"],
                 placed_units=placed,
                 active_instances=states.get("active", 0),
@@ -68,9 +73,24 @@ class FinishingActivities:
                 event_id=event_id(PLACEMENT_FINISHED, str(request.finish_id)),
                 topic=PLACEMENT_FINISHED,
                 key=request.workload_id,
-                payload=finished.model_dump(mode="json") | {"workload_id": request.workload_id},
+                payload={
+                    "tenantId": request.tenant_id,
+                    "workloadId": request.workload_id,
+                    "phase": finished.phase,
+                    "units": finished.units,
+                    "placedUnits": placed,
+                    "activeInstances": finished.active_instances,
+                    "shortfallUnits": missing,
+                    "shortfallReason": reason,
+                },
             )
         return finished
+
+
+def _phase(missing: int, *, open_slots: int) -> Phase:
+    if open_slots:
+        return Phase.PLANNED
+    return Phase.SHORTFALL if missing else Phase.PLACED
 
 
 def _reason(missing: int, planned_missing: int, planned_reason: str | None) -> str | None:

@@ -52,6 +52,8 @@ class ObservingActivities:
             pools = await registry.list_pools(
                 connection, request.tenant_id, PoolFilter(region=region), limit=POOLS_PER_REGION
             )
+            # One lock for all that follows, in the order of everyone.
+            await registry.lock_capacity(connection, request.tenant_id, [pool.pool_id for pool in pools])
             planned = await registry.unlaunched(connection, request.tenant_id, region)
             reports = self._reports(region, pools, seen, _pending(pools, planned), _usage(quota))
             await registry.report_pools(connection, request.tenant_id, reports, self._now())

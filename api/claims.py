@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response, status
 from pydantic import Field
 
-from activities.claiming import Claimed, NothingPending, claim_from_list, scale_claim
+from activities.claiming import Claimed, NothingPending, WouldShrink, claim_from_list, scale_claim
 from api import problems
 from api.claim_view import (
     ClaimAnswer,
@@ -24,7 +24,7 @@ from api.gate import CLAIM_LIST
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import launch
 from api.problems import FieldProblem, Problem
-from api.shapes import Body, json_text
+from api.shapes import Body, View, json_text
 from domain.claim import MAX_UNITS
 from domain.ids import placement_workflow_id
 from domain.intake import Intake, IntakeRefused, read_claim
@@ -44,9 +44,13 @@ LIST_BODY: dict[str, Any] = {
 
 
 class ClaimQuery(Body):
-    """`dryRun`: count and answer, but store and start nothing."""
+    """`dryRun`: count and answer, but store and start nothing.
+
+    `allowShrink`: take a scheduler's list that has fewer units than the newest claim.
+    """
 
     dry_run: bool = False
+    allow_shrink: bool = False
 
 
 class ScaleBody(Body):
@@ -74,17 +78,26 @@ async def submit_claim(
     """Make what a list says the newest claim of a workload, and start its placement.
 
     The body is what a scheduler prints (`kubectl get pods -o json`, `squeue --json`) or a claim of our own
-    format. A list without pending work scales to 0 units, if the workload had a claim before. What was
-    left out or could not be read is answered by name.
+    format. A scheduler lists what waits and not what runs, so a list with fewer units than the newest claim
+    is refused, unless `allowShrink` is given. What was left out or could not be read is answered by name.
     """
     body = await request.body()
     intake = await _read(body, workload_id)
 
     async def do(connection: Connection) -> Claimed:
         try:
-            return await claim_from_list(connection, tenant_id, workload_id, intake, dry_run=query.dry_run)
+            return await claim_from_list(
+                connection,
+                tenant_id,
+                workload_id,
+                intake,
+                allow_shrink=query.allow_shrink,
+                dry_run=query.dry_run,
+            )
         except NothingPending as error:
             raise _nothing_pending(error, intake) from None
+        except WouldShrink as error:
+            raise _would_shrink(error, intake) from None
 
     claiming = _Claiming(deps, tenant_id, do, intake)
     key = None if query.dry_run else keyed(request, tenant_id, idempotency_key, body)
@@ -177,13 +190,14 @@ def _refused(problem: str, place: str = "", intake: Intake | None = None) -> Pro
         allowed="a pod list, a Slurm job list, or a claim (apiVersion: sco/v1, kind: Claim)",
         message=clean(problem, 2000),
     )
-    extra = {}
+    extra: dict[str, Any] = {}
     if intake is not None:
-        extra = {
-            "leftOut": [view.model_dump(mode="json", by_alias=True) for view in left_out_views(intake)],
-            "unreadable": [view.model_dump(mode="json", by_alias=True) for view in unreadable_views(intake)],
-        }
+        extra = {"leftOut": _plain(left_out_views(intake)), "unreadable": _plain(unreadable_views(intake))}
     return Problem(problems.CLAIM_REFUSED, clean(problem, 2000), errors=[error], extra=extra)
+
+
+def _plain(views: Sequence[View]) -> list[dict[str, Any]]:
+    return [view.model_dump(mode="json", by_alias=True) for view in views]
 
 
 def _nothing_pending(error: NothingPending, intake: Intake) -> Problem:
@@ -192,6 +206,15 @@ def _nothing_pending(error: NothingPending, intake: Intake) -> Problem:
         f"the list has no demand for this workload: {error} ({left_out} left out, {unreadable} unreadable)"
     )
     return _refused(detail, intake=intake)
+
+
+def _would_shrink(error: WouldShrink, intake: Intake) -> Problem:
+    extra = {
+        "pendingUnits": error.pending_units,
+        "claimUnits": error.claim_units,
+        "unreadable": _plain(unreadable_views(intake)),
+    }
+    return Problem(problems.WOULD_SHRINK, str(error), extra=extra)
 
 
 def _view(claimed: Claimed, intake: Intake | None, placement: Launch | None) -> ClaimAnswer:

@@ -58,5 +58,6 @@ async def tenant_of() -> str:
 Uses = Annotated[Deps, Depends(deps_of)]
 Tenant = Annotated[str, Depends(tenant_of)]
 PoolPath = Annotated[PoolId, Path(alias="poolId", description="The id of a pool")]
+PartitionPath = Annotated[Name, Path(alias="partitionId", description="The id of a partition")]
 ContractPath = Annotated[Name, Path(alias="contractId", description="The id of a contract")]
 WorkloadPath = Annotated[WorkloadId, Path(alias="workloadId", description="The id of a workload")]

@@ -88,7 +88,13 @@ UNKNOWN_WORKLOAD = Kind(
     "unknown_workload", 404, "No such workload", "Create it with PUT /workloads/{workloadId}."
 )
 UNKNOWN_PARTITION = Kind(
-    "unknown_partition", 422, "No such partition", "List partitions with GET /partitions."
+    "unknown_partition", 422, "No such partition", "Create it with PUT /partitions/{partitionId}."
+)
+UNKNOWN_REGION = Kind(
+    "unknown_region", 422, "No pool is in this region", "Register a pool of the region first."
+)
+PARTITION_DIFFERS = Kind(
+    "partition_differs", 409, "The partition exists with other facts", "Choose another partitionId."
 )
 UNKNOWN_PLACEMENT = Kind(
     "unknown_placement",
@@ -115,6 +121,13 @@ CLAIM_REFUSED = Kind(
     422,
     "Nothing in the body is demand of this workload",
     "Send a list with its pending work.",
+)
+WOULD_SHRINK = Kind(
+    "would_shrink",
+    409,
+    "The list would give capacity back that is in use",
+    "To run fewer units, or more than the claim, scale to how many are to run in all: `sco scale NAME"
+    " --units N`. Or repeat with allowShrink=true (`sco claim --allow-shrink`) if only what waits is to run.",
 )
 KEY_REUSED = Kind(
     "idempotency_key_reused", 422, "The key was used for another request", "Use a new Idempotency-Key."

@@ -20,7 +20,14 @@ from api.problems import FieldProblem, Kind, Problem
 from api.web.render import is_screen, problem_page
 from domain.intake.words import clean, shown
 from store.idempotency import KeyInFlight, KeyReused
-from store.registry import DuplicatePool, NoSuchStep, UnknownPool, VersionConflict
+from store.registry import (
+    DuplicatePool,
+    NoSuchStep,
+    PartitionDiffers,
+    UnknownPool,
+    UnknownRegion,
+    VersionConflict,
+)
 from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
 
 MAX_ERRORS = 50
@@ -35,6 +42,8 @@ TOLD_AS: dict[type[Exception], Kind] = {
     UnknownContract: problems.UNKNOWN_CONTRACT,
     UnknownWorkload: problems.UNKNOWN_WORKLOAD,
     UnknownPartition: problems.UNKNOWN_PARTITION,
+    UnknownRegion: problems.UNKNOWN_REGION,
+    PartitionDiffers: problems.PARTITION_DIFFERS,
     UnknownPlacement: problems.UNKNOWN_PLACEMENT,
     WorkloadDiffers: problems.WORKLOAD_DIFFERS,
     NothingToScale: problems.NO_CLAIM,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated
 from uuid import UUID
 
 import sqlalchemy as sa
 import structlog
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from api import problems
 from api.deps import Deps, Tenant, Uses
-from api.paging import PageQuery, after_of, cut, listing_key
+from api.partitions import PartitionView
 from api.problems import Problem
 from api.shapes import View
 from domain.pool import PoolState, PurchaseModel
@@ -42,19 +41,6 @@ class PoolCountView(View):
     state: PoolState
     purchase_model: PurchaseModel
     pools: int
-
-
-class PartitionView(View):
-    """One scheduler cluster in one region."""
-
-    partition_id: str
-    region: str
-    scheduler: str
-
-
-class PartitionPage(View):
-    items: list[PartitionView]
-    next_page_token: str | None
 
 
 class RankedPartition(PartitionView):
@@ -117,24 +103,6 @@ async def metrics(request: Request) -> Response:
     """Everything counted by this process, for Prometheus."""
     registry: CollectorRegistry = request.app.state.registry
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-
-@router.get("/partitions")
-async def list_partitions(
-    query: Annotated[PageQuery, Query()], deps: Uses, tenant_id: Tenant
-) -> PartitionPage:
-    """Partitions in the order of the ids, a page at a time."""
-    listing = listing_key("partitions")
-    after = after_of(query.page_token, listing)
-    async with deps.engine.connect() as connection:
-        found = await overview.partition_rankings(connection, tenant_id)
-    rest = [one for one in found if one.partition_id > after]
-    page, token = cut(rest, query, listing, lambda one: one.partition_id)
-    items = [
-        PartitionView(partition_id=one.partition_id, region=one.region, scheduler=one.scheduler)
-        for one in page
-    ]
-    return PartitionPage(items=items, next_page_token=token)
 
 
 @router.get("/status")

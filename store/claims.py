@@ -23,3 +23,14 @@ async def claim_to_scale(connection: Connection, tenant_id: str, workload_id: st
         .limit(1)
     )
     return (await connection.execute(query)).mappings().first()
+
+
+async def newest_units(connection: Connection, tenant_id: str, workload_id: str) -> int:
+    """How many units the newest claim of a workload is for; 0 before its first."""
+    query = (
+        sa.select(claims.c.units)
+        .where(claims.c.tenant_id == tenant_id, claims.c.workload_id == workload_id)
+        .order_by(claims.c.version.desc())
+        .limit(1)
+    )
+    return (await connection.execute(query)).scalar() or 0

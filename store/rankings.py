@@ -12,7 +12,7 @@ from domain.placement.filters import RequirementClass, Shortlist
 from domain.placement.scoring import PoolInputs, PoolScore, Ranking
 from domain.policy import ScoringPolicy
 from store.engine import Connection
-from store.tables import rankings, shortlists
+from store.tables import partitions, rankings, shortlists
 
 
 class UnknownRanking(LookupError):
@@ -23,6 +23,10 @@ async def save_ranking(
     connection: Connection, tenant_id: str, ranking: Ranking, inputs: list[PoolInputs]
 ) -> int:
     """Store a ranking as the newest of its partition; returns its version. Storing it again is no change."""
+    partition = sa.select(partitions.c.partition_id).where(
+        partitions.c.tenant_id == tenant_id, partitions.c.partition_id == ranking.partition_id
+    )
+    await connection.execute(partition.with_for_update(key_share=True))
     newest = sa.select(sa.func.coalesce(sa.func.max(rankings.c.version), 0) + 1).where(
         rankings.c.tenant_id == tenant_id, rankings.c.partition_id == ranking.partition_id
     )

@@ -53,6 +53,14 @@ class UnknownPool(LookupError):
     """No pool of this id belongs to the tenant."""
 
 
+class UnknownRegion(LookupError):
+    """Pools are registered, and none of them is in this region."""
+
+
+class PartitionDiffers(ValueError):
+    """A partition of this id exists with another region or scheduler."""
+
+
 class NoSuchStep(ValueError):
     """The pool's state has no such step."""
 
@@ -126,6 +134,8 @@ async def register_pools(connection: Connection, facts: Sequence[PoolFacts], sta
     A pool that is there with the same facts is left as it is; with other facts it is `DuplicatePool`,
     since facts are fixed at registration, except prices, which the rate card changes.
     """
+    if not facts:
+        return 0
     await _register_groups(connection, facts)
     rows = [_fact_values(one) | {"state": state} for one in sorted(facts, key=lambda one: one.pool_id)]
     added = await connection.execute(
@@ -269,14 +279,37 @@ async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequen
 
 async def put_partition(
     connection: Connection, *, tenant_id: str, partition_id: str, region: str, scheduler: str
-) -> None:
-    row = {
-        "tenant_id": tenant_id,
-        "partition_id": partition_id,
-        "region": region,
-        "scheduler": scheduler,
-    }
-    await connection.execute(insert(partitions).values(row).on_conflict_do_nothing())
+) -> bool:
+    """Create a partition; whether it is new. Region and scheduler are fixed then.
+
+    Raises `PartitionDiffers` where it exists with others, and `UnknownRegion` where a new one names a region
+    without pools. Before any pool is registered every region is taken.
+    """
+    key = {"tenant_id": tenant_id, "partition_id": partition_id}
+    given = {"region": region, "scheduler": scheduler}
+    statement = insert(partitions).values(key | given).on_conflict_do_nothing()
+    added = await connection.execute(statement.returning(partitions.c.partition_id))
+    if added.first() is not None:
+        await _require_region(connection, tenant_id, region)
+        return True
+    query = sa.select(partitions.c.region, partitions.c.scheduler).filter_by(**key)
+    known = dict((await connection.execute(query)).mappings().one())
+    if known != given:
+        raise PartitionDiffers(
+            f"partition {partition_id!r} is in region {known['region']!r} with scheduler"
+            f" {known['scheduler']!r}, not {region!r} with {scheduler!r}: both are fixed at creation,"
+            " so choose another partitionId"
+        )
+    return False
+
+
+async def _require_region(connection: Connection, tenant_id: str, region: str) -> None:
+    query = sa.select(pools.c.region).distinct().where(pools.c.tenant_id == tenant_id)
+    known = sorted((await connection.execute(query)).scalars())
+    if known and region not in known:
+        raise UnknownRegion(
+            f"no pool is registered in region {region!r}: regions with pools are {', '.join(known)}"
+        )
 
 
 async def list_partitions(connection: Connection, tenant_id: str) -> list[tuple[str, str, str]]:

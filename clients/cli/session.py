@@ -18,10 +18,16 @@ from domain.pool import Name, PoolId
 _NAMES: dict[str, TypeAdapter[str]] = {
     "workload": TypeAdapter(WorkloadId),
     "pool": TypeAdapter(PoolId),
+    "partition": TypeAdapter(Name),
     "contract": TypeAdapter(Name),
 }
 _LETTERS = "a-z, 0-9 and -"
-_RULES = {"workload": _LETTERS, "pool": _LETTERS, "contract": f"{_LETTERS} and ."}
+_RULES = {
+    "workload": _LETTERS,
+    "pool": _LETTERS,
+    "partition": f"{_LETTERS} and .",
+    "contract": f"{_LETTERS} and .",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ class Door:
         assert (await self.put("/contracts/orders-daily", T1)).status_code == 201
         assert (await self.put("/workloads/orders-daily", ORDERS)).status_code == 201
 
-    async def claim(self, units: int = 42, workload: str = "orders-daily") -> dict[str, Any]:
-        answer = await self.post(f"/workloads/{workload}/claims", pods(units))
+    async def claim(self, units: int = 42, workload: str = "orders-daily", **query: Any) -> dict[str, Any]:
+        answer = await self.post(f"/workloads/{workload}/claims", pods(units), params=query)
         assert answer.status_code == 202, answer.text
         return dict(answer.json())
 

@@ -123,18 +123,20 @@ async def test_a_body_without_demand_is_refused_and_changes_nothing(door: Door, 
     assert await door.estate.value("SELECT count(*) FROM claims") == 0
 
 
-async def test_a_list_without_pending_work_scales_to_nothing_and_keeps_the_shapes(door: Door) -> None:
+async def test_an_allowed_list_without_pending_work_is_nothing_and_keeps_the_shapes(door: Door) -> None:
     await door.open_estate()
     empty = {"kind": "List", "items": []}
-    problem(await door.post(CLAIMS, empty), 422, "claim_refused")
+    problem(await door.post(f"{CLAIMS}?allowShrink=true", empty), 422, "claim_refused")
     await door.placed(42)
-    told = (await door.post(CLAIMS, empty)).json()
+    told = (await door.post(f"{CLAIMS}?allowShrink=true", empty)).json()
     assert (told["claimVersion"], told["units"]) == (2, 0)
     assert told["shapes"] == [{"units": 0, "vcpu": 4, "memoryGib": 16, "gpus": 0}]
-    assert "given back" in told["notes"][0]
+    assert told["notes"] == ["nothing in the list waits for a node: the claim is 0 units"]
     decided = await door.placer.decide("orders-daily")
     assert (decided.units, decided.placed_units, decided.shortfall_units) == (0, 0, 0)
     assert await door.placer.held("orders-daily") == {}
+    again = (await door.post(CLAIMS, empty)).json()
+    assert (again["claimVersion"], again["units"]) == (3, 0)
 
 
 async def test_entries_that_cannot_be_read_are_never_taken_for_none(door: Door) -> None:
@@ -194,7 +196,7 @@ async def test_what_was_read_is_remembered_with_the_claim(door: Door) -> None:
 
 async def test_claims_at_once_get_versions_of_their_own(door: Door) -> None:
     await door.open_estate()
-    told = await asyncio.gather(*(door.claim(units) for units in range(1, 9)))
+    told = await asyncio.gather(*(door.claim(units, allowShrink=True) for units in range(1, 9)))
     assert sorted(one["claimVersion"] for one in told) == list(range(1, 9))
     rows = await door.estate.rows("SELECT version, units FROM claims ORDER BY version")
     assert rows == sorted((one["claimVersion"], one["units"]) for one in told)

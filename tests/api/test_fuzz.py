@@ -44,6 +44,7 @@ VALID: dict[str, dict[str, Any]] = {
     "POST /factory/compute-pools": FACTS,
     "PUT /contracts/fuzzed": T1 | {"poolCapShare": "0.2", "repoCommit": "abc", "drainBudgetSeconds": 60},
     "PUT /workloads/fuzzed": ORDERS,
+    "PUT /partitions/fuzzed": {"region": "eu-north", "scheduler": "slurm"},
     "POST /workloads/orders-daily/scale": {"units": 3},
     "POST /placements": {"workloadId": "orders-daily"},
 }
@@ -54,10 +55,9 @@ OPERATIONS = [
 ]
 SCREENS = ["/ui/pools", "/ui/pools/{id}", "/ui/workloads", "/ui/workloads/{id}", "/ui/placements/{id}/why"]
 PATHS = OPERATIONS + [("GET", path) for path in (*SCREENS, "/static/{id}", "/{id}")]
+QUERY_FIELDS = ("pageSize", "pageToken", "generation", "reason", "poolId", "dryRun", "allowShrink", "state")
 QUERIES = st.dictionaries(
-    st.sampled_from(
-        ["pageSize", "pageToken", "generation", "reason", "poolId", "dryRun", "state", "search", "page", "x"]
-    ),
+    st.sampled_from([*QUERY_FIELDS, "search", "page", "x"]),
     st.one_of(TEXT, st.integers(-5, 2**40).map(str)),
     max_size=3,
 )

@@ -145,7 +145,7 @@ async def test_deciding_again_is_shown(door: Door) -> None:
     await door.open_estate()
     await door.placed(42)
     same = await shown(door, f"{WHY}?replay=true")
-    assert "every part came out as it was stored" in same.text
+    assert "the same. Every part came out as it was stored." in same.text
     await door.estate.rows("UPDATE plan_generations SET cost_per_hour = 1")
     differs = await shown(door, f"{WHY}?replay=true")
     assert "1 difference." in differs.text

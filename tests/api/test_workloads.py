@@ -21,11 +21,8 @@ async def test_a_workload_needs_a_contract_and_a_partition_that_exist(door: Door
 
 async def test_the_partition_of_a_workload_is_fixed(door: Door) -> None:
     await door.open_estate()
-    await door.estate.rows(
-        "INSERT INTO partitions (tenant_id, partition_id, region, scheduler)"
-        " VALUES ('platform', 'slurm-eu-west', 'eu-west', 'slurm')"
-    )
-    moved = await door.put("/workloads/orders-daily", ORDERS | {"partitionId": "slurm-eu-west"})
+    await door.put("/partitions/slurm-eu-north", {"region": "eu-north", "scheduler": "slurm"})
+    moved = await door.put("/workloads/orders-daily", ORDERS | {"partitionId": "slurm-eu-north"})
     problem(moved, 409, "workload_in_other_partition")
     renamed = await door.put("/workloads/orders-daily", ORDERS | {"ownerTeam": "finance"})
     assert (renamed.status_code, renamed.json()["ownerTeam"]) == (200, "finance")

@@ -14,6 +14,7 @@ from tests.cli.fake_api import FakeApi, document, problem
 CLAIMS = "/workloads/orders-daily/claims"
 POOL = "apiVersion: sco/v1\nkind: Pool\npoolId: p1\nregion: eu-north\n"
 CONTRACT = "apiVersion: sco/v1\nkind: Contract\ncontractId: c1\ntier: T1\nfloorShare: 0.30\n"
+PARTITION = "apiVersion: sco/v1\nkind: Partition\npartitionId: k1\nregion: eu-north\nscheduler: slurm\n"
 WORKLOAD = "apiVersion: sco/v1\nkind: Workload\nworkloadId: w1\ncontractId: c1\n"
 OWN = "apiVersion: sco/v1\nkind: Claim\nworkload: orders-daily\nunits: {count: 1, vcpu: 1, memory: 1Gi}\n"
 PODS = {"kind": "List", "items": []}
@@ -26,27 +27,36 @@ def written(tmp_path: Path, text: str, name: str = "file.yaml") -> str:
 
 def accept_all(api: FakeApi) -> None:
     api.on("POST", "/factory/compute-pools", document({"poolId": "p1"}, 201))
+    api.on("PUT", "/partitions/k1", document({"partitionId": "k1"}, 201))
     api.on("PUT", "/contracts/c1", document({"contractId": "c1", "warnings": ["too few pools"]}, 201))
     api.on("PUT", "/workloads/w1", document({"workloadId": "w1"}))
 
 
 class TestApply:
-    def test_pools_come_before_contracts_before_workloads(
-        self, sco: Sco, api: FakeApi, tmp_path: Path
-    ) -> None:
+    def test_each_comes_after_what_it_needs(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
         accept_all(api)
-        ran = sco("apply", "-f", written(tmp_path, f"{WORKLOAD}---\n{CONTRACT}---\n{POOL}"))
+        text = "---\n".join((WORKLOAD, CONTRACT, PARTITION, POOL))
+        ran = sco("apply", "-f", written(tmp_path, text))
         assert ran.code == 0
-        assert ran.out == "pool p1 applied\ncontract c1 applied\nworkload w1 applied\n"
+        assert ran.out.splitlines() == [
+            "pool p1 applied",
+            "partition k1 applied",
+            "contract c1 applied",
+            "workload w1 applied",
+        ]
         assert [call.path for call in api.calls] == [
-            "/factory/compute-pools", "/contracts/c1", "/workloads/w1",
-        ]  # fmt: skip
+            "/factory/compute-pools",
+            "/partitions/k1",
+            "/contracts/c1",
+            "/workloads/w1",
+        ]
 
     def test_bodies_hold_what_the_path_does_not(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
         accept_all(api)
-        sco("apply", "-f", written(tmp_path, f"{WORKLOAD}---\n{CONTRACT}---\n{POOL}"))
+        sco("apply", "-f", written(tmp_path, f"{WORKLOAD}---\n{CONTRACT}---\n{POOL}---\n{PARTITION}"))
         assert [call.document for call in api.calls] == [
             {"poolId": "p1", "region": "eu-north"},
+            {"region": "eu-north", "scheduler": "slurm"},
             {"tier": "T1", "floorShare": "0.30"},
             {"contractId": "c1"},
         ]
@@ -78,7 +88,10 @@ class TestApply:
         ("text", "told"),
         [
             (CONTRACT.replace("sco/v1", "sco/v2"), "apiVersion is 'sco/v2'; sco/v1 is expected"),
-            (CONTRACT.replace("Contract", "Deployment"), "kind is 'Deployment'; Pool, Contract, Workload"),
+            (
+                CONTRACT.replace("Contract", "Deployment"),
+                "kind is 'Deployment'; Pool, Partition, Contract, Workload",
+            ),
             (OWN, "a claim is not applied but submitted: sco claim -f FILE"),
             (CONTRACT.replace("c1", "Not_A_Name"), "'Not_A_Name' is no contract name; allowed are"),
             (CONTRACT.replace("contractId: c1", ""), "contractId is null; the name of the contract"),
@@ -150,6 +163,22 @@ class TestClaim:
             "  and 2 more",
             "note: asks for no memory: counted as 1 MiB (ns/pod-9)",
         ]
+
+    def test_a_shorter_list_is_taken_only_when_it_is_allowed(
+        self, sco: Sco, api: FakeApi, tmp_path: Path
+    ) -> None:
+        hint = "scale, or repeat with allowShrink=true (`sco claim --allow-shrink`)"
+        refused = problem(409, "the list has 0 pending units", reason="would_shrink", whatToDo=hint)
+        api.on("POST", CLAIMS, refused, document(answers.claimed(2, units=0)))
+        name = written(tmp_path, json.dumps(PODS))
+        ran = sco("claim", "-f", name, "--workload", "orders-daily")
+        assert ran.code == 1
+        assert ran.err.splitlines() == [
+            "error: the list has 0 pending units",
+            f"  what to do: {hint}",
+        ]
+        assert sco("claim", "-f", name, "--workload", "orders-daily", "--allow-shrink").code == 0
+        assert [call.query for call in api.calls] == [{}, {"allowShrink": "true"}]
 
     def test_a_list_from_a_scheduler_needs_a_workload(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
         ran = sco("claim", "-f", written(tmp_path, json.dumps(PODS)))

@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import yaml
 
@@ -27,8 +26,10 @@ from domain.policy import PlacementPolicy, ScoringPolicy
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings as LabSettings
 from lab.stack.temporal import SEARCH_ATTRIBUTES
+from tests.api.door import door_on
 from tests.docs.pages import ROOT, fences, read, section
 from tests.domain.worlds import facts
+from tests.estates import Estate
 from wire.intake import parse_documents
 from workers.schedules import SWEEP_EVERY
 from workflows import terms
@@ -118,11 +119,14 @@ def test_the_search_attributes_on_the_page_are_those_of_the_laboratory() -> None
     assert set(re.findall(r"`(Sco\w+)`", section(OPENSTACK, "1. Servers"))) == set(SEARCH_ATTRIBUTES)
 
 
-def test_the_row_of_a_partition_can_be_added(dsn: str) -> None:
-    (statement,) = fences(read("docs/howto/add-a-partition.md"), "sql")
-    with psycopg.connect(dsn) as connection:
-        connection.execute(statement.encode())
-        rows = connection.execute("SELECT partition_id, region, scheduler FROM partitions").fetchall()
+async def test_the_partition_on_the_page_is_that_of_the_examples_and_can_be_added(estate: Estate) -> None:
+    (text,) = fences(read("docs/howto/add-a-partition.md"), "yaml")
+    document = yaml.safe_load(text)
+    assert document == yaml.safe_load(read("examples/partitions/k8s-eu-west.yaml"))
+    assert (document.pop("apiVersion"), document.pop("kind")) == ("sco/v1", "Partition")
+    async with door_on(estate) as door:
+        assert (await door.put("/partitions/k8s-eu-west", document)).status_code == 201
+    rows = await estate.rows("SELECT partition_id, region, scheduler FROM partitions")
     assert rows == [("k8s-eu-west", "eu-west", "kubernetes")]
 
 

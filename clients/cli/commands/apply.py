@@ -1,4 +1,4 @@
-"""`sco apply`: contracts, workloads and pools from files."""
+"""`sco apply`: pools, partitions, contracts and workloads from files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from clients.cli.session import checked_name, session_of
 from domain.intake.words import shown
 
 API_VERSION = "sco/v1"
-IDENTITY = {"Pool": "poolId", "Contract": "contractId", "Workload": "workloadId"}
-"""The kinds in the order in which they are applied, each with the field that names one."""
+IDENTITY = {
+    "Pool": "poolId",
+    "Partition": "partitionId",
+    "Contract": "contractId",
+    "Workload": "workloadId",
+}
+"""The kinds in the order in which they are applied, each with the field that names one.
+
+A partition needs a region that has pools, a workload its partition and its contract.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +50,15 @@ def apply(
         ),
     ],
 ) -> None:
-    """Create or change contracts, workloads and pools from files.
+    """Apply pools, partitions, contracts and workloads from files.
 
-    All documents of all files are checked first. Then pools are applied, then contracts, then
+    All documents of all files are checked first. Then pools are applied, then partitions, contracts and
     workloads. The first refusal ends it; what was applied stays, and applying the files again is safe.
 
     \b
     Examples:
       sco apply -f examples/contracts/orders-daily.yaml
+      sco apply -f examples/partitions/k8s-eu-west.yaml
       cat pools.yaml contracts.yaml | sco apply -f -
     """
     session = session_of(context)
@@ -104,7 +113,7 @@ def _send(api: Api, one: Applicable) -> Any:
     body = json_body(one.body)
     if one.kind == "Pool":
         return api.post("/factory/compute-pools", body)
-    return api.put(path("contracts" if one.kind == "Contract" else "workloads", one.name), body)
+    return api.put(path(f"{one.kind.lower()}s", one.name), body)
 
 
 def _stopped(failure: Failure, pending: list[Applicable], position: int) -> Failure:

@@ -41,6 +41,9 @@ def claim(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only; nothing is stored.")] = False,
+    allow_shrink: Annotated[
+        bool, typer.Option("--allow-shrink", help="Take a list with fewer units than the claim in force.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = DEFAULT_TIMEOUT,
     output: Output = Format.TABLE,
@@ -48,7 +51,9 @@ def claim(
     """Submit what a scheduler lists as the demand of a workload.
 
     Prints what was counted, what was left out and why, and every entry that could not be read. A new
-    claim replaces the one before it, and is placed at once.
+    claim replaces the one before it, and is placed at once. A scheduler lists what waits and not what
+    runs: a list with fewer units than the claim in force is refused without --allow-shrink, since it
+    would give back capacity that is in use. To run fewer units, use sco scale.
 
     \b
     Examples:
@@ -61,7 +66,7 @@ def claim(
         raise usage("--dry-run stores no claim, so there is nothing to wait for: leave out one of the two")
     content = read_bytes(file)
     name = checked_name("workload", workload) if workload is not None else workload_of(file, content)
-    document = _submit(session, name, content, dry_run=dry_run)
+    document = _submit(session, name, content, dry_run=dry_run, allow_shrink=allow_shrink)
     _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
 
 
@@ -84,7 +89,7 @@ def place(
     session = session_of(context)
     name = checked_name("workload", workload)
     if file is not None:
-        document = _submit(session, name, read_bytes(file), dry_run=False)
+        document = _submit(session, name, read_bytes(file))
         _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
         return
     before = read(WorkloadSummary, session.api.get(path("workloads", name)), "the workload")
@@ -121,11 +126,14 @@ def scale(
     _show_claimed(session, name, document, wait=wait, timeout=timeout, output=output)
 
 
-def _submit(session: Session, workload: str, content: bytes, *, dry_run: bool) -> Any:
+def _submit(
+    session: Session, workload: str, content: bytes, *, dry_run: bool = False, allow_shrink: bool = False
+) -> Any:
     """The file's bytes as they are: counting is the server's."""
     is_json = content.lstrip()[:1] in (b"{", b"[")
     body = Body(content, "application/json" if is_json else "application/yaml")
-    return session.api.post(path("workloads", workload, "claims"), body, {"dryRun": dry_run or None})
+    query = {"dryRun": dry_run or None, "allowShrink": allow_shrink or None}
+    return session.api.post(path("workloads", workload, "claims"), body, query)
 
 
 def _show_claimed(
