@@ -30,6 +30,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
 LOW_FLOOR = Path(CONTRACT).read_text().replace('floorShare: "0.30"', 'floorShare: "0.10"')
 PODS = str(EXAMPLES / "demand" / "orders-daily-pods.json")
+ALL_RUNNING = Path(PODS).read_text().replace('"phase": "Pending"', '"phase": "Running"')
 STOP_SECONDS = 30
 
 RealSco = Callable[..., Awaitable[Ran]]
@@ -179,3 +180,28 @@ async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:
     web = str(EXAMPLES / "demand" / "web-claim.yaml")
     other = await sco("claim", "-f", web, "--workload", "orders-daily", code=1)
     assert "left out: document 1 (web): it belongs to workload web" in other.err
+
+
+async def test_a_list_read_again_takes_nothing_away_until_it_is_allowed(sco: RealSco, tmp_path: Path) -> None:
+    await sco("apply", "-f", CONTRACT)
+    await sco("claim", "-f", PODS, "--workload", "orders-daily", "--wait")
+    (tmp_path / "later.json").write_text(ALL_RUNNING)
+    again = ("claim", "-f", str(tmp_path / "later.json"), "--workload", "orders-daily")
+    refused = await sco(*again, code=1)
+    assert "the list has 0 pending units, the claim in force has 42" in refused.err
+    assert "sco scale NAME --units N" in refused.err
+    assert "note: the list has 0 pending units" in (await sco(*again, "--dry-run")).out
+    assert "claim 1" in (await sco("describe", "workload", "orders-daily")).out
+    assert "0 units" in (await sco(*again, "--allow-shrink", "--wait")).out
+
+
+async def test_a_partition_is_applied_and_listed(sco: RealSco, tmp_path: Path) -> None:
+    document = "apiVersion: sco/v1\nkind: Partition\npartitionId: train\nregion: {}\nscheduler: slurm\n"
+    (tmp_path / "north.yaml").write_text(document.format("eu-north"))
+    (tmp_path / "moon.yaml").write_text(document.format("moon").replace("train", "moon"))
+    for _ in range(2):
+        assert (await sco("apply", "-f", str(tmp_path / "north.yaml"))).out == "partition train applied\n"
+    assert "train" in (await sco("get", "partitions")).out
+    refused = await sco("apply", "-f", str(tmp_path / "moon.yaml"), code=1)
+    assert "partition moon: no pool is registered in region 'moon'" in refused.err
+    assert "regions with pools are eu-north" in refused.err
