@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+import pytest
+
 from activities.finishing import FinishingActivities
-from activities.placement_calls import Finished, FinishRequest
+from activities.placement_calls import Finished, FinishRequest, WorkloadRequest
 from domain.acquisition import Failure
 from domain.reasons import ShortfallReason
-from store import slots
-from tests.activities.deciding import Placer, new_workload
-from tests.estates import TENANT
+from store import slots, workloads
+from tests.activities.deciding import Placer, counts_are_right, halls, new_workload
+from tests.estates import TENANT, Estate, contract
 
 EVENTS = "SELECT count(*) FROM outbox WHERE key = :w AND topic LIKE '%finished'"
 
@@ -69,3 +71,57 @@ async def test_asked_again_it_is_the_same_event(opened: Placer) -> None:
     first = await finish(opened, workload, request)
     assert await finish(opened, workload, request) == first
     assert await opened.estate.value(EVENTS, w=workload) == 1
+
+
+async def test_a_planned_shortfall_keeps_its_reason(opened: Placer) -> None:
+    await opened.estate.workload("too-tight", contract("tight", pool="0.05", group="0.05"))
+    await opened.place(100, "too-tight")
+    await opened.run()
+    finished = await finish(opened, "too-tight")
+    assert (finished.phase, finished.placed_units, finished.shortfall_units) == ("shortfall", 40, 60)
+    assert finished.shortfall_reason == ShortfallReason.CAPS_UNSATISFIABLE
+
+
+async def test_the_event_tells_how_far_it_came(opened: Placer) -> None:
+    workload = await new_workload(opened, "told")
+    await opened.place(6, workload)
+    await opened.run()
+    await finish(opened, workload)
+    query = "SELECT payload FROM outbox WHERE key = :w AND topic LIKE '%finished'"
+    assert await opened.estate.value(query, w=workload) == {
+        "tenantId": TENANT,
+        "workloadId": workload,
+        "phase": "placed",
+        "units": 6,
+        "placedUnits": 6,
+        "activeInstances": 6,
+        "shortfallUnits": 0,
+        "shortfallReason": None,
+    }
+
+
+async def test_a_workload_that_nobody_knows(opened: Placer) -> None:
+    with pytest.raises(workloads.UnknownWorkload, match="'nobody'"):
+        await finish(opened, "nobody")
+
+
+async def test_what_does_not_run_is_given_back_first_and_then_the_youngest(estate: Estate) -> None:
+    """Three run, two more are planned, and only two are wanted; asked again it is the same."""
+    await estate.open(halls(1, per_hall=1))
+    await estate.workload("orders", contract("free", pool="1", group="1"))
+    placer = Placer(estate)
+    await placer.place(2)
+    await placer.run()
+    oldest = await estate.rows("SELECT slot_key FROM instances ORDER BY 1")
+    await placer.place(3)
+    await placer.run()
+    await placer.place(5)
+    await placer.place(2)
+    hands = FinishingActivities(estate.engine)
+    request = WorkloadRequest(tenant_id=TENANT, workload_id="orders")
+    plan = await hands.plan_release(request)
+    assert plan.regions == ("eu-north",)
+    assert await hands.plan_release(request) == plan
+    assert await placer.slots() == {"active": 2, "releasing": 1, "gone": 2}
+    assert await estate.rows("SELECT slot_key FROM instances WHERE state = 'active' ORDER BY 1") == oldest
+    await counts_are_right(estate)
