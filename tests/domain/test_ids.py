@@ -1,0 +1,57 @@
+"""Keys of decisions: the same question always mints the same key, and no two things share one."""
+
+from __future__ import annotations
+
+import itertools
+from uuid import UUID
+
+import pytest
+
+from domain import ids
+from domain.claim import Shape
+
+ONE, TWO = UUID(int=1), UUID(int=2)
+
+
+def test_keys_are_equal_for_equal_things_and_differ_otherwise() -> None:
+    grid = list(itertools.product((ONE, TWO), ("pool-1", "pool-11"), (0, 1, 11), (0, 1, 50)))
+    keys = [ids.batch_key(*one) for one in grid]
+    assert keys == [ids.batch_key(*one) for one in grid]
+    assert len(set(keys)) == len(grid)
+
+
+def test_a_batch_key_is_what_every_release_has_minted() -> None:
+    """Servers carry it, so another way to mint it would orphan what runs."""
+    assert ids.batch_key(ONE, "eu-north-h1-gp-m", 0, 0) == "b-3eecd12d8c255a928ddac205b745bc38"
+
+
+def test_slots_of_a_batch_sort_as_they_are_numbered() -> None:
+    keys = [ids.slot_key("b-1", number) for number in range(500)]
+    assert keys == sorted(keys)
+    assert keys[7] == "b-1-007"
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (Shape(vcpu_milli=4000, ram_mib=16384), "4000m-16384Mi"),
+        (Shape(vcpu_milli=8000, ram_mib=65536, gpus=1), "8000m-65536Mi-1g"),
+    ],
+)
+def test_a_shape_in_words(shape: Shape, words: str) -> None:
+    assert ids.shape_key(shape) == words
+
+
+def test_an_event_is_the_same_event_however_often_it_is_told() -> None:
+    told = ids.event_id("placement-decided", str(ONE))
+    assert told == ids.event_id("placement-decided", str(ONE))
+    assert told not in (
+        ids.event_id("placement-decided", str(TWO)),
+        ids.event_id("placement-finished", str(ONE)),
+    )
+
+
+def test_names_of_workflows_and_queues() -> None:
+    assert ids.placement_workflow_id("k8s-eu-north", "orders") == "placement/k8s-eu-north/orders"
+    assert ids.partition_queue("k8s-eu-north") == "partition-k8s-eu-north"
+    assert ids.provider_queue("eu-north") == "provider-eu-north"
