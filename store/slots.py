@@ -15,10 +15,11 @@ from store.registry import lock_capacity
 from store.tables import instances, pool_backoffs, pools
 from store.workloads import lock_workload
 
+# What was asked for is given back once it is known what came of it: its server may still show.
 SURPLUS = sa.text(
     """
     WITH usable AS (
-      SELECT i.slot_key, i.server_id, i.region, i.pool_id, r.target_instances,
+      SELECT i.slot_key, i.server_id, i.requested_at, i.region, i.pool_id, r.target_instances,
              row_number() OVER (
                PARTITION BY i.pool_id, i.shape_key
                ORDER BY (i.state = 'active') DESC, i.generation, i.slot_key
@@ -28,7 +29,8 @@ SURPLUS = sa.text(
         AND i.state IN ('planned', 'building', 'active')
     )
     SELECT slot_key, server_id, region, pool_id FROM usable
-    WHERE place > target_instances ORDER BY pool_id, slot_key
+    WHERE place > target_instances AND (server_id IS NOT NULL OR requested_at IS NULL)
+    ORDER BY pool_id, slot_key
     """
 )
 

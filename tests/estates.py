@@ -60,19 +60,23 @@ def demand(*units: int, shapes: Sequence[Shape] = (UNIT,), regions: tuple[str, .
 class Estate:
     """Fills one database. Every pool reports `free` instances at the clock's time."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, tenant_id: str = TENANT) -> None:
         self.engine = engine
         self.clock = clock
+        self.tenant_id = tenant_id
         self.pools: list[PoolInputs] = []
 
     async def open(self, pools: Sequence[PoolInputs], *, free: int = 100) -> None:
         """Register pools as active, report them, and rank them for the partition."""
-        self.pools = list(pools)
+        self.pools = [
+            one.model_copy(update={"facts": one.facts.model_copy(update={"tenant_id": self.tenant_id})})
+            for one in pools
+        ]
         async with self.engine.begin() as connection:
-            await registry.register_pools(connection, [one.facts for one in pools], PoolState.ACTIVE)
+            await registry.register_pools(connection, [one.facts for one in self.pools], PoolState.ACTIVE)
             await registry.put_partition(
                 connection,
-                tenant_id=TENANT,
+                tenant_id=self.tenant_id,
                 partition_id=PARTITION,
                 region=REGION,
                 scheduler="kubernetes",
@@ -83,23 +87,23 @@ class Estate:
     async def report(self, free: int, only: Sequence[str] | None = None) -> None:
         reports = [report(one.facts, free) for one in self.pools if only is None or one.facts.pool_id in only]
         async with self.engine.begin() as connection:
-            await registry.report_pools(connection, TENANT, reports, self.clock())
+            await registry.report_pools(connection, self.tenant_id, reports, self.clock())
 
     async def rank(self, pools: Sequence[PoolInputs] | None = None) -> UUID:
         ranking_id = uuid4()
         inputs = list(self.pools if pools is None else pools)
         ranking = rank(str(ranking_id), PARTITION, inputs, ScoringPolicy())
         async with self.engine.begin() as connection:
-            await rankings.save_ranking(connection, TENANT, ranking, inputs)
+            await rankings.save_ranking(connection, self.tenant_id, ranking, inputs)
         return ranking_id
 
     async def workload(self, workload_id: str = "orders", under: Contract | None = None) -> None:
         terms = under or contract()
         async with self.engine.begin() as connection:
-            await workloads.put_contract(connection, TENANT, terms)
+            await workloads.put_contract(connection, self.tenant_id, terms)
             await workloads.put_workload(
                 connection,
-                tenant_id=TENANT,
+                tenant_id=self.tenant_id,
                 workload_id=workload_id,
                 partition_id=PARTITION,
                 contract_id=terms.contract_id,
@@ -111,7 +115,7 @@ class Estate:
         async with self.engine.begin() as connection:
             version, _ = await workloads.add_claim(
                 connection,
-                tenant_id=TENANT,
+                tenant_id=self.tenant_id,
                 workload_id=workload_id,
                 demand=demand(wanted) if isinstance(wanted, int) else wanted,
                 source="test",

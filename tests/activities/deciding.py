@@ -13,7 +13,7 @@ from domain.placement.scoring import PoolInputs
 from domain.policy import PlacementPolicy
 from store import slots
 from tests.domain.worlds import facts
-from tests.estates import BROKEN_COUNTS, TENANT, Estate
+from tests.estates import BROKEN_COUNTS, Estate
 
 
 def halls(count: int = 4, *, per_hall: int = 2, region: str = "eu-north") -> list[PoolInputs]:
@@ -53,7 +53,9 @@ class Placer:
     async def decide(self, workload_id: str = "orders", decision_id: UUID | None = None) -> Decided:
         """Decide after the pools' live state that was read before is too old to be planned on."""
         self.estate.clock.move(2)
-        request = DecideRequest(tenant_id=TENANT, workload_id=workload_id, decision_id=decision_id or uuid4())
+        request = DecideRequest(
+            tenant_id=self.estate.tenant_id, workload_id=workload_id, decision_id=decision_id or uuid4()
+        )
         return await self.hands.decide_placement(request)
 
     async def place(self, units: Demand | int, workload_id: str = "orders") -> Decided:
@@ -94,8 +96,9 @@ class Placer:
     async def give_back(self, workload_id: str = "orders") -> None:
         """What is held beyond the plan is marked, and its servers are gone."""
         async with self.estate.engine.begin() as connection:
-            leaving = await slots.mark_surplus(connection, TENANT, workload_id)
-            await slots.mark_gone(connection, TENANT, workload_id, [row["slot_key"] for row in leaving])
+            leaving = await slots.mark_surplus(connection, self.estate.tenant_id, workload_id)
+            gone = [row["slot_key"] for row in leaving]
+            await slots.mark_gone(connection, self.estate.tenant_id, workload_id, gone)
 
 
 async def new_workload(placer: Placer, name: str) -> str:

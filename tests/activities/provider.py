@@ -154,13 +154,18 @@ class Crashed(Exception):
 
 @dataclass
 class Fuse:
-    """Counts the points at which a run could end, and ends it at one of them."""
+    """Counts the points at which a run could end, and ends it at one of them, or after some in a row."""
 
     blows_at: int | None = None
+    after: list[str] = field(default_factory=list)
     points: list[str] = field(default_factory=list)
 
     def __call__(self, point: str) -> None:
         self.points.append(point)
+        if self.after and self.after[0] == point:
+            self.after.pop(0)
+            if not self.after:
+                raise Crashed(point)
         if len(self.points) == self.blows_at:
             raise Crashed(point)
 

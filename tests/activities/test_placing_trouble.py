@@ -208,3 +208,15 @@ async def test_one_decision_plans_thousands_of_instances(estate: Estate) -> None
     await counts_are_right(estate)
     batches = "SELECT max(n) FROM (SELECT count(*) n FROM instances GROUP BY batch_key) b"
     assert await estate.value(batches) == 50
+
+
+async def test_a_database_that_restarted_is_found_again(opened: Placer) -> None:
+    """Sessions that died while nobody used them are replaced before the next decision uses them."""
+    name = await new_workload(opened, "sessions-died")
+    await opened.estate.claim(6, name)
+    async with opened.estate.engine.connect() as connection:
+        await connection.exec_driver_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert (await opened.decide(name)).placed_units == 6

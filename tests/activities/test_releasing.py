@@ -13,7 +13,7 @@ from activities.placement_calls import WorkloadRequest
 from activities.ports import ProviderError, ProviderErrorKind
 from tests.activities.acquiring import Acquirer
 from tests.activities.deciding import halls
-from tests.activities.provider import Crashed, Fuse
+from tests.activities.provider import Crashed, Create, Fuse
 from tests.estates import TENANT, Estate, contract
 
 
@@ -113,6 +113,27 @@ async def test_surplus_that_was_never_launched_is_gone_at_once(pools: Estate) ->
     assert await acquirer.placer.slots("unlaunched") == {"gone": 4, "planned": 2}
     await acquirer.acquire("unlaunched")
     assert sum(number for _, number in acquirer.compute.creates) == 2
+
+
+async def test_surplus_that_was_asked_for_is_given_back_once_it_has_shown(pools: Estate) -> None:
+    """The launch ended in doubt and the claim shrank: the servers that show late are not forgotten."""
+    await pools.report(5000)
+    await pools.workload("in-doubt", contract("halves", pool="0.5", group="0.5"))
+    acquirer = Acquirer(pools)
+    await acquirer.placer.place(6, "in-doubt")
+    acquirer.compute.script = deque([Create(delay_seconds=3)] * 2)
+    requested = ["after create", "after create"]
+    with pytest.raises(Crashed):
+        await acquirer.acquire("in-doubt", Fuse(after=requested))
+    await acquirer.placer.place(2, "in-doubt")
+    hand = FinishingActivities(pools.engine)
+    request = WorkloadRequest(tenant_id=TENANT, workload_id="in-doubt")
+    assert (await hand.plan_release(request)).regions == ()
+    assert await acquirer.placer.slots("in-doubt") == {"planned": 6}
+    assert (await acquirer.acquire("in-doubt")).active == 6
+    assert (await hand.plan_release(request)).regions == ("eu-north",)
+    assert (await acquirer.release("in-doubt")).released == 4
+    await gave_back(acquirer, "in-doubt")
 
 
 async def test_a_run_may_end_at_every_point(pools: Estate) -> None:
