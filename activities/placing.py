@@ -40,9 +40,8 @@ from domain.placement.liveness import backed_off, live_of
 from domain.placement.portfolio import Plan, Question, plan
 from domain.placement.scoring import Ranking
 from domain.policy import PlacementPolicy
-from store import decisions, fleet, outbox, rankings
+from store import decisions, fleet, outbox, planning, rankings
 from store.engine import Connection, Engine
-from store.tables import Phase
 from wire.events import PLACEMENT_DECIDED
 
 ATTEMPTS_WHEN_CONTENDED = 6
@@ -208,41 +207,29 @@ class PlacingActivities:
         self, connection: Connection, intent: _Intent, question: Question, answer: Plan, booked: Booking
     ) -> dict[str, Any]:
         request, common = intent.request, intent.common
+        tenant_id, workload_id, number = request.tenant_id, request.workload_id, common["generation"]
         if intent.unsaved:
-            await rankings.save_shortlist(connection, request.tenant_id, intent.wanted, intent.listed)
-        decision = decision_row(question, answer, common, self._now())
-        generation = generation_row(answer, common)
-        await decisions.write_decision(connection, decision, generation)
+            await rankings.save_shortlist(connection, tenant_id, intent.wanted, intent.listed)
         if intent.held:
-            await decisions.clear_targets(connection, request.tenant_id, request.workload_id)
-        await decisions.write_targets(
-            connection, request.tenant_id, request.workload_id, common["generation"], booked.targets
-        )
-        await decisions.write_slots(
+            await planning.clear_targets(connection, tenant_id, workload_id)
+        await planning.write_targets(connection, tenant_id, workload_id, number, booked.targets)
+        await planning.write_slots(
             connection,
-            tenant_id=request.tenant_id,
-            workload_id=request.workload_id,
+            tenant_id=tenant_id,
+            workload_id=workload_id,
             partition_id=intent.row["partition_id"],
-            generation=common["generation"],
+            generation=number,
             slots=booked.slots,
         )
+        decision = decision_row(question, answer, common, self._now())
+        generation = generation_row(answer, common)
+        await planning.commit_plan(connection, decision, generation)
         await self._announce(connection, intent, answer)
-        self._book_in_memory(request.tenant_id, booked)
+        self._book_in_memory(tenant_id, booked)
         return decision | generation
 
     async def _announce(self, connection: Connection, intent: _Intent, answer: Plan) -> None:
-        request, common = intent.request, intent.common
-        missing = sum(one.units for one in answer.shortfalls)
-        await decisions.mark_planned(
-            connection,
-            tenant_id=request.tenant_id,
-            workload_id=request.workload_id,
-            claim_version=common["claim_version"],
-            generation=common["generation"],
-            phase=Phase.PLANNED,
-            shortfall_units=missing,
-            shortfall_reason=answer.shortfalls[-1].reason.value if answer.shortfalls else None,
-        )
+        request = intent.request
         await outbox.add_event(
             connection,
             tenant_id=request.tenant_id,
@@ -253,7 +240,7 @@ class PlacingActivities:
                 "placementId": str(request.decision_id),
                 "tenantId": request.tenant_id,
                 "workloadId": request.workload_id,
-                "generation": common["generation"],
+                "generation": intent.common["generation"],
                 "outcome": outcome_of(answer),
                 "units": answer.caps.units,
                 "placedUnits": answer.placed_units,

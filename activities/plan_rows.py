@@ -18,7 +18,8 @@ from domain.placement.portfolio import Plan, Question
 from domain.placement.record import plan_document, question_document
 from domain.placement.scoring import MICRO
 from domain.reasons import ShortfallReason
-from store.decisions import HeldRow, Slot, Target
+from store.decisions import HeldRow
+from store.planning import Slot, Target
 
 CURRENCY = "USD"
 

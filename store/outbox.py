@@ -8,11 +8,18 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
+from store import documents
 from store.engine import Connection
 from store.tables import outbox
 
+ADD = sa.text(
+    """
+    INSERT INTO outbox (tenant_id, event_id, topic, key, payload)
+    VALUES (:tenant_id, :event_id, :topic, :key, CAST(:payload AS jsonb))
+    ON CONFLICT (event_id) DO NOTHING
+    """
+)
 PUBLISHING = sa.text("SELECT pg_try_advisory_xact_lock(7261002)")
 
 
@@ -20,8 +27,8 @@ async def add_event(
     connection: Connection, *, tenant_id: str, event_id: UUID, topic: str, key: str, payload: dict[str, Any]
 ) -> None:
     """Record one event in the caller's transaction. Writing the same event id again changes nothing."""
-    row = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key, "payload": payload}
-    await connection.execute(insert(outbox).values(row).on_conflict_do_nothing(index_elements=["event_id"]))
+    row = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key}
+    await connection.execute(ADD, row | {"payload": documents.dumps(payload)})
 
 
 async def unpublished(connection: Connection, limit: int) -> Sequence[sa.Row[Any]]:

@@ -13,6 +13,13 @@ from domain.contract import Contract
 from store.engine import Connection
 from store.tables import claims, contracts, partitions, workloads
 
+LOCK = sa.text(
+    """
+    SELECT workload_id FROM workloads
+    WHERE tenant_id = :tenant AND workload_id = :workload FOR NO KEY UPDATE
+    """
+)
+
 
 class UnknownContract(LookupError):
     """No contract of this id belongs to the tenant."""
@@ -165,10 +172,7 @@ async def lock_workload(connection: Connection, tenant_id: str, workload_id: str
     It comes before every other lock on what belongs to the workload, so that two never wait for each
     other. Rows that only refer to the workload may still be written by others.
     """
-    query = sa.select(workloads.c.workload_id).where(
-        workloads.c.tenant_id == tenant_id, workloads.c.workload_id == workload_id
-    )
-    await connection.execute(query.with_for_update(key_share=True))
+    await connection.execute(LOCK, {"tenant": tenant_id, "workload": workload_id})
 
 
 async def list_workloads(
