@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-import uvicorn
-from structlog.testing import capture_logs
 
 from activities.finishing import FinishingActivities
 from activities.placement_calls import FinishRequest
@@ -22,6 +18,7 @@ from api.deps import Deps
 from clients.cli.main import main
 from domain.ids import placement_workflow_id
 from tests.activities.deciding import Placer
+from tests.api.serving import served
 from tests.cli.conftest import Ran
 from tests.domain.worlds import estate as every_pool
 from tests.estates import TENANT, Estate
@@ -31,7 +28,6 @@ CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
 LOW_FLOOR = Path(CONTRACT).read_text().replace('floorShare: "0.30"', 'floorShare: "0.10"')
 PODS = str(EXAMPLES / "demand" / "orders-daily-pods.json")
 ALL_RUNNING = Path(PODS).read_text().replace('"phase": "Pending"', '"phase": "Running"')
-STOP_SECONDS = 30
 
 RealSco = Callable[..., Awaitable[Ran]]
 
@@ -64,28 +60,13 @@ class SoonPlaced:
         )
 
 
-@asynccontextmanager
-async def served(estate: Estate) -> AsyncIterator[str]:
-    """The real application on a free loopback port; yields its address."""
-    starter = SoonPlaced(estate)
-    deps = Deps(engine=estate.engine, starter=starter, temporal_reachable=starter.reachable, now=estate.clock)
-    server = uvicorn.Server(uvicorn.Config(create_app(deps), log_config=None, lifespan="off"))
-    listening = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.create_task(server.serve([listening]))
-    try:
-        with capture_logs():
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        async with asyncio.timeout(STOP_SECONDS):
-            await serving
-
-
 @pytest_asyncio.fixture
 async def sco(estate: Estate, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[RealSco]:
     """`sco` as people run it, beside a server with every pool of one region."""
     await estate.open(every_pool(("eu-north",), hours=500))
-    async with served(estate) as address:
+    starter = SoonPlaced(estate)
+    deps = Deps(engine=estate.engine, starter=starter, temporal_reachable=starter.reachable, now=estate.clock)
+    async with served(create_app(deps)) as address:
 
         async def run(*arguments: str, code: int = 0) -> Ran:
             capsys.readouterr()
