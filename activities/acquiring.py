@@ -11,6 +11,7 @@ from temporalio import activity
 
 from activities.errors import application_error, kind_of_fault
 from activities.launch_specs import launch_spec
+from activities.pauses import Pauses
 from activities.placement_calls import (
     ACQUIRE,
     RELEASE,
@@ -76,6 +77,7 @@ class AcquiringActivities:
     @activity.defn(name=ACQUIRE)
     async def acquire_region(self, request: RegionRequest) -> RegionAcquired:
         """Bring every open slot in the region to ACTIVE, or fail it with its reason."""
+        pauses = Pauses(self._poll_seconds)
         while True:
             activity.heartbeat()
             slots, servers = await self._look(request)
@@ -90,7 +92,7 @@ class AcquiringActivities:
                 )
             await self._delete(request.region, steps.delete)
             await self._launch(request, slots, steps.request)
-            await asyncio.sleep(self._poll_seconds)
+            await pauses.pause(moved=steps.moved)
 
     async def _look(self, request: RegionRequest) -> tuple[Sequence[sa.RowMapping], Sequence[Server]]:
         """Slots and servers. Live slots are read first: a server bound meanwhile must not seem to vanish."""
@@ -211,7 +213,7 @@ class AcquiringActivities:
     @activity.defn(name=RELEASE)
     async def release_region(self, request: RegionRequest) -> RegionReleased:
         """Delete the servers of slots that are to be given back, and end the slots when they are gone."""
-        released = 0
+        released, pauses = 0, Pauses(self._poll_seconds)
         while True:
             activity.heartbeat(released)
             slots, servers = await self._look(request)
@@ -223,16 +225,10 @@ class AcquiringActivities:
             released += len(gone)
             if len(gone) == len(leaving):
                 return RegionReleased(region=request.region, released=released)
-            await self._delete(
-                request.region,
-                [
-                    row["server_id"]
-                    for row in leaving
-                    if row["server_id"] in present
-                    and present[row["server_id"]].status is not ServerStatus.DELETING
-                ],
-            )
-            await asyncio.sleep(self._poll_seconds)
+            staying = [present[row["server_id"]] for row in leaving if row["server_id"] in present]
+            asked = [one.server_id for one in staying if one.status is not ServerStatus.DELETING]
+            await self._delete(request.region, asked)
+            await pauses.pause(moved=bool(gone or asked))
 
 
 def _without_lease(wanted: Request, row: sa.RowMapping) -> list[Failure]:

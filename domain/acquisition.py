@@ -101,6 +101,11 @@ class Steps:
     waiting: int = 0
 
     @property
+    def moved(self) -> bool:
+        """Whether the list showed anything that is not waited for any more."""
+        return bool(self.bind or self.active or self.fail or self.delete or self.request)
+
+    @property
     def done(self) -> bool:
         """Nothing is left to do or to wait for."""
         return not (self.bind or self.fail or self.delete or self.request or self.waiting)

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -39,20 +39,28 @@ def run(output: Path, console: Console) -> None:
     """Measure everything, print the table, write `output`."""
     console.print("planner: decisions per second of the rule alone")
     figures = planner.measure()
-    folder = Path(tempfile.mkdtemp(prefix="sco-bench-"))
-    folder.chmod(0o755)
-    stack = Stack.start(folder)
-    try:
-        figures += asyncio.run(_on_stack(stack, console.print))
-    finally:
-        stack.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    for measure in (_decisions, _way_to_active):
+        with _fresh_stack() as stack:
+            figures += asyncio.run(measure(stack, console.print))
     show(console, figures)
     write(output, figures)
     console.print(f"bench: {len(figures)} figures in {output}")
 
 
-async def _on_stack(stack: Stack, echo: Echo) -> list[Figure]:
+@contextmanager
+def _fresh_stack() -> Iterator[Stack]:
+    """A stack without any history, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="sco-bench-"))
+    folder.chmod(0o755)
+    stack = Stack.start(folder)
+    try:
+        yield stack
+    finally:
+        stack.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _decisions(stack: Stack, echo: Echo) -> list[Figure]:
     echo("growth: cost of a decision in a small and in a large fleet")
     async with _database(stack, "growth") as (engine, _):
         await bulk.prepare(engine)
@@ -67,10 +75,7 @@ async def _on_stack(stack: Stack, echo: Echo) -> list[Figure]:
         async with _worker(stack, dsn):
             durables = await durable.measure(engine, client, LIVE_CLAIMS)
     _show(durables, echo)
-    echo("active: the whole way to running instances on the simulated cloud")
-    actives = await _active(stack, client)
-    _show(actives, echo)
-    return figures + durables + actives
+    return figures + durables
 
 
 def _show(figures: list[Figure], echo: Echo) -> None:
@@ -78,7 +83,9 @@ def _show(figures: list[Figure], echo: Echo) -> None:
         echo(f"  {one.name} = {one.value:,.2f} {one.unit}")
 
 
-async def _active(stack: Stack, client: Client) -> list[Figure]:
+async def _way_to_active(stack: Stack, echo: Echo) -> list[Figure]:
+    echo("active: the whole way to running instances on the simulated cloud")
+    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter)
     pace = Pace(
         cloud_speed=CLOUD_BUILD_SECONDS / BUILD_SECONDS, poll_seconds=0.25, provider_calls_per_second=500
     )
@@ -87,10 +94,12 @@ async def _active(stack: Stack, client: Client) -> list[Figure]:
     try:
         await asyncio.to_thread(bring_up, plane, api=False)
         await bulk.put_contract(engine)
-        return await active.measure(engine, client, PARTITION, BUILD_SECONDS)
+        figures = await active.measure(engine, client, PARTITION, BUILD_SECONDS)
     finally:
         await asyncio.to_thread(plane.stop_all)
         await engine.dispose()
+    _show(figures, echo)
+    return figures
 
 
 @asynccontextmanager
