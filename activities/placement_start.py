@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.placement_calls import CLAIM_CHANGED, PLACEMENT, ClaimChanged, PlacementInput
 from domain.ids import partition_queue, placement_workflow_id
@@ -12,23 +14,35 @@ TENANT = SearchAttributeKey.for_keyword("ScoTenant")
 PARTITION = SearchAttributeKey.for_keyword("ScoPartition")
 WORKLOAD = SearchAttributeKey.for_keyword("ScoWorkload")
 PHASE = SearchAttributeKey.for_keyword("ScoPhase")
+# A placement that ends while it is told is started instead; losing that race so often is no race.
+ATTEMPTS = 5
 
 
 async def start_placement(client: Client, request: PlacementInput, change: ClaimChanged) -> str:
-    """Signal the placement of a workload and start it where none runs; returns the workflow id.
+    """Start the placement of a workload, or tell the one that runs; returns the workflow id.
 
     One workload has at most one running placement; what arrives while it plans is taken into account
-    before it ends.
+    before it ends. A start reads the newest claim anyway, so it carries no signal of its own.
     """
     workflow_id = placement_workflow_id(request.partition_id, request.workload_id)
+    for _ in range(ATTEMPTS):
+        try:
+            await _start(client, workflow_id, request, change)
+        except WorkflowAlreadyStartedError:
+            if not await _tell(client, workflow_id, change):
+                continue
+        return workflow_id
+    raise RuntimeError(f"{workflow_id} ended and started {ATTEMPTS} times while it was told of a change")
+
+
+async def _start(client: Client, workflow_id: str, request: PlacementInput, change: ClaimChanged) -> None:
     await client.start_workflow(
         PLACEMENT,
         request,
         id=workflow_id,
         task_queue=partition_queue(request.partition_id),
-        start_signal=CLAIM_CHANGED,
-        start_signal_args=[change],
         static_summary=f"Place {request.workload_id} in {request.partition_id}",
+        static_details=change.why or None,
         search_attributes=TypedSearchAttributes(
             [
                 SearchAttributePair(TENANT, request.tenant_id),
@@ -38,4 +52,14 @@ async def start_placement(client: Client, request: PlacementInput, change: Claim
             ]
         ),
     )
-    return workflow_id
+
+
+async def _tell(client: Client, workflow_id: str, change: ClaimChanged) -> bool:
+    """Signal the running placement; False when it ended meanwhile."""
+    try:
+        await client.get_workflow_handle(workflow_id).signal(CLAIM_CHANGED, change)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True

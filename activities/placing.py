@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from psycopg.errors import CheckViolation
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -41,7 +40,7 @@ from domain.placement.portfolio import Plan, Question, plan
 from domain.placement.scoring import Ranking
 from domain.policy import PlacementPolicy
 from store import decisions, fleet, outbox, planning, rankings
-from store.engine import Connection, Engine
+from store.engine import Connection, Driver, Engine, driver_of
 from wire.events import PLACEMENT_DECIDED
 
 ATTEMPTS_WHEN_CONTENDED = 6
@@ -52,7 +51,7 @@ class _Intent:
     """What is to be decided, as the database holds it under lock."""
 
     request: DecideRequest
-    row: sa.RowMapping
+    row: Mapping[str, Any]
     demand: Demand
     wanted: RequirementClass
     listed: Shortlist
@@ -107,8 +106,8 @@ class PlacingActivities:
             try:
                 async with self._engine.begin() as connection:
                     answer, listed = await self._decide(connection, request, fresh=attempt > 0)
-            except IntegrityError as error:
-                if "never_double_booked" not in str(error.orig):
+            except CheckViolation as error:
+                if "never_double_booked" not in str(error.diag.constraint_name):
                     raise
                 continue
             if listed is not None:
@@ -122,7 +121,8 @@ class PlacingActivities:
         self, connection: Connection, request: DecideRequest, *, fresh: bool
     ) -> tuple[Decided, Shortlist | None]:
         """The answer, and the shortlist that this transaction stores for the first time."""
-        row = await decisions.lock_intent(connection, request.tenant_id, request.workload_id)
+        driver = await driver_of(connection)
+        row = await decisions.lock_intent(driver, request.tenant_id, request.workload_id)
         if row is None:
             raise ApplicationError(
                 f"workload {request.workload_id!r} has no claim", type=NOTHING_TO_PLACE, non_retryable=True
@@ -155,7 +155,9 @@ class PlacingActivities:
             return await self._as_answer(connection, stored), unsaved
         return decided(stored, sorted({slot.region for slot in booked.slots}), releases=False), unsaved
 
-    async def _intent(self, connection: Connection, request: DecideRequest, row: sa.RowMapping) -> _Intent:
+    async def _intent(
+        self, connection: Connection, request: DecideRequest, row: Mapping[str, Any]
+    ) -> _Intent:
         ranking = await self._ranking(connection, request.tenant_id, row)
         demand = Demand.model_validate(row["demand"])
         wanted = requirement_class(demand, row, ranking)
@@ -167,7 +169,7 @@ class PlacingActivities:
         )
         return _Intent(request, row, demand, wanted, listed, unsaved, held)
 
-    async def _ranking(self, connection: Connection, tenant_id: str, row: sa.RowMapping) -> Ranking:
+    async def _ranking(self, connection: Connection, tenant_id: str, row: Mapping[str, Any]) -> Ranking:
         if row["ranking_id"] is None:
             raise ApplicationError(
                 f"partition {row['partition_id']!r} has no ranking yet: scoring runs every five minutes",
@@ -208,30 +210,32 @@ class PlacingActivities:
     ) -> dict[str, Any]:
         request, common = intent.request, intent.common
         tenant_id, workload_id, number = request.tenant_id, request.workload_id, common["generation"]
-        if intent.unsaved:
-            await rankings.save_shortlist(connection, tenant_id, intent.wanted, intent.listed)
-        if intent.held:
-            await planning.clear_targets(connection, tenant_id, workload_id)
-        await planning.write_targets(connection, tenant_id, workload_id, number, booked.targets)
-        await planning.write_slots(
-            connection,
-            tenant_id=tenant_id,
-            workload_id=workload_id,
-            partition_id=intent.row["partition_id"],
-            generation=number,
-            slots=booked.slots,
-        )
         decision = decision_row(question, answer, common, self._now())
         generation = generation_row(answer, common)
-        await planning.commit_plan(connection, decision, generation)
-        await self._announce(connection, intent, answer)
+        if intent.unsaved:
+            await rankings.save_shortlist(connection, tenant_id, intent.wanted, intent.listed)
+        driver = await driver_of(connection)
+        async with driver.pipeline():
+            if intent.held:
+                await planning.clear_targets(driver, tenant_id, workload_id)
+            await planning.write_targets(driver, tenant_id, workload_id, number, booked.targets)
+            await planning.write_slots(
+                driver,
+                tenant_id=tenant_id,
+                workload_id=workload_id,
+                partition_id=intent.row["partition_id"],
+                generation=number,
+                slots=booked.slots,
+            )
+            await planning.commit_plan(driver, decision, generation)
+            await self._announce(driver, intent, answer)
         self._book_in_memory(tenant_id, booked)
         return decision | generation
 
-    async def _announce(self, connection: Connection, intent: _Intent, answer: Plan) -> None:
+    async def _announce(self, driver: Driver, intent: _Intent, answer: Plan) -> None:
         request = intent.request
         await outbox.add_event(
-            connection,
+            driver,
             tenant_id=request.tenant_id,
             event_id=event_id(PLACEMENT_DECIDED, str(request.decision_id)),
             topic=PLACEMENT_DECIDED,
@@ -263,7 +267,7 @@ class PlacingActivities:
         )
 
 
-def requirement_class(demand: Demand, row: sa.RowMapping, ranking: Ranking) -> RequirementClass:
+def requirement_class(demand: Demand, row: Mapping[str, Any], ranking: Ranking) -> RequirementClass:
     """The class of a claim under its contract: what shortlists are shared by.
 
     A claim that names no region runs in the region of its partition's scheduler.
@@ -281,7 +285,7 @@ def requirement_class(demand: Demand, row: sa.RowMapping, ranking: Ranking) -> R
     )
 
 
-def terms_of(row: sa.RowMapping, policy: PlacementPolicy) -> Terms:
+def terms_of(row: Mapping[str, Any], policy: PlacementPolicy) -> Terms:
     return Terms(
         floor_share=row["floor_share"],
         pool_cap_share=row["pool_cap_share"],

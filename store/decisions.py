@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
+from psycopg.rows import dict_row
 
 from domain.placement.liveness import PoolPulse
-from store.engine import Connection
+from store.engine import Connection, Driver
 from store.tables import (
     placement_decisions,
     plan_generations,
     pool_backoffs,
 )
-from store.workloads import lock_workload
+from store.workloads import LOCK
 
 PULSES = sa.text(
     """
@@ -40,8 +41,7 @@ HELD = sa.text(
 )
 
 
-INTENT = sa.text(
-    """
+INTENT = """
     SELECT w.partition_id, p.region, w.claim_version, w.planned_version, w.generation, w.shortfall_units,
            c.demand, k.contract_id, k.floor_share, k.pool_cap_share, k.group_cap_share,
            k.tolerated_interruptions_per_hour,
@@ -52,9 +52,8 @@ INTENT = sa.text(
     JOIN claims c ON (c.tenant_id, c.workload_id, c.version) = (w.tenant_id, w.workload_id, w.claim_version)
     JOIN contracts k ON (k.tenant_id, k.contract_id) = (w.tenant_id, w.contract_id)
     JOIN partitions p ON (p.tenant_id, p.partition_id) = (w.tenant_id, w.partition_id)
-    WHERE w.tenant_id = :tenant AND w.workload_id = :workload
+    WHERE w.tenant_id = %(tenant)s AND w.workload_id = %(workload)s
     """
-).columns(demand=JSONB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +113,16 @@ async def list_generations(
     return (await connection.execute(query)).mappings().all()
 
 
-async def lock_intent(connection: Connection, tenant_id: str, workload_id: str) -> sa.RowMapping | None:
+async def lock_intent(driver: Driver, tenant_id: str, workload_id: str) -> dict[str, Any] | None:
     """The workload with its newest claim, contract and ranking, locked against other decisions for it.
 
     It is read only once it is locked: what a transaction committed that was waited for is seen whole.
     """
-    await lock_workload(connection, tenant_id, workload_id)
     named = {"tenant": tenant_id, "workload": workload_id}
-    return (await connection.execute(INTENT, named)).mappings().first()
+    async with driver.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(LOCK, named)
+        await cursor.execute(INTENT, named)
+        return await cursor.fetchone()
 
 
 async def held_by(connection: Connection, tenant_id: str, workload_id: str) -> list[HeldRow]:

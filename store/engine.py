@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from psycopg import AsyncConnection as Driver
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from store import documents
 
 Connection = AsyncConnection
 Engine = AsyncEngine
+__all__ = ["Connection", "Driver", "Engine", "async_url", "create_engine", "driver_of"]
 
 
 def async_url(dsn: str) -> sa.URL:
@@ -33,3 +35,15 @@ def create_engine(dsn: str, *, pool_size: int = 10) -> AsyncEngine:
         json_deserializer=documents.loads,
         connect_args={"connect_timeout": 5, "application_name": "sco"},
     )
+
+
+async def driver_of(connection: AsyncConnection) -> Driver:
+    """The driver's connection under an SQLAlchemy one, in the same transaction.
+
+    For the few statements of a decision: without SQLAlchemy in between each costs a fifth, and they can
+    be sent together. Errors are then the driver's own.
+    """
+    raw = await connection.get_raw_connection()
+    driver = raw.driver_connection
+    assert isinstance(driver, Driver)
+    return driver

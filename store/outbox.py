@@ -10,25 +10,33 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from store import documents
-from store.engine import Connection
+from store.engine import Connection, Driver
 from store.tables import outbox
 
-ADD = sa.text(
-    """
+ADD = """
     INSERT INTO outbox (tenant_id, event_id, topic, key, payload)
-    VALUES (:tenant_id, :event_id, :topic, :key, CAST(:payload AS jsonb))
+    VALUES (%(tenant_id)s, %(event_id)s, %(topic)s, %(key)s, CAST(%(payload)s AS jsonb))
     ON CONFLICT (event_id) DO NOTHING
     """
-)
 PUBLISHING = sa.text("SELECT pg_try_advisory_xact_lock(7261002)")
 
 
 async def add_event(
-    connection: Connection, *, tenant_id: str, event_id: UUID, topic: str, key: str, payload: dict[str, Any]
+    connection: Connection | Driver,
+    *,
+    tenant_id: str,
+    event_id: UUID,
+    topic: str,
+    key: str,
+    payload: dict[str, Any],
 ) -> None:
     """Record one event in the caller's transaction. Writing the same event id again changes nothing."""
-    row = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key}
-    await connection.execute(ADD, row | {"payload": documents.dumps(payload)})
+    row: dict[str, Any] = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key}
+    row |= {"payload": documents.dumps(payload)}
+    if isinstance(connection, Driver):
+        await connection.execute(ADD, row)
+    else:
+        await connection.exec_driver_sql(ADD, row)
 
 
 async def unpublished(connection: Connection, limit: int) -> Sequence[sa.Row[Any]]:

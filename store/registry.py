@@ -33,12 +33,10 @@ REPORT = sa.text(
     WHERE c.tenant_id = :tenant AND c.pool_id = r.pool_id
     """
 )
-LOCK_CAPACITY = sa.text(
-    """
-    SELECT pool_id FROM pool_capacity WHERE tenant_id = :tenant AND pool_id = ANY(:pools)
+LOCK_CAPACITY = """
+    SELECT pool_id FROM pool_capacity WHERE tenant_id = %(tenant)s AND pool_id = ANY(%(pools)s)
     ORDER BY pool_id FOR UPDATE
-    """
-)
+"""
 REPRICE = sa.text(
     """
     UPDATE pools p SET price_per_hour_usd = r.price, guaranteed_price_per_hour_usd = r.guaranteed
@@ -274,7 +272,7 @@ async def report_pools(
 
 async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequence[str]) -> None:
     """Lock capacity rows in one order for all callers, so that two of them never wait for each other."""
-    await connection.execute(LOCK_CAPACITY, {"tenant": tenant_id, "pools": list(pool_ids)})
+    await connection.exec_driver_sql(LOCK_CAPACITY, {"tenant": tenant_id, "pools": list(pool_ids)})
 
 
 async def put_partition(

@@ -10,15 +10,26 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.claim import Demand
 from domain.contract import Contract
+from store import documents
 from store.engine import Connection
 from store.tables import claims, contracts, partitions, workloads
 
-LOCK = sa.text(
-    """
+ADD_CLAIM = """
+    WITH workload AS (
+      UPDATE workloads SET claim_version = claim_version + 1, updated_at = now()
+      WHERE tenant_id = %(tenant)s AND workload_id = %(workload)s
+      RETURNING tenant_id, workload_id, claim_version, partition_id
+    )
+    INSERT INTO claims (tenant_id, workload_id, version, units, demand, source, intake)
+    SELECT tenant_id, workload_id, claim_version, %(units)s, CAST(%(demand)s AS jsonb), %(source)s,
+           CAST(%(intake)s AS jsonb)
+    FROM workload
+    RETURNING version, (SELECT partition_id FROM workload)
+"""
+LOCK = """
     SELECT workload_id FROM workloads
-    WHERE tenant_id = :tenant AND workload_id = :workload FOR NO KEY UPDATE
-    """
-)
+    WHERE tenant_id = %(tenant)s AND workload_id = %(workload)s FOR NO KEY UPDATE
+"""
 
 
 class UnknownContract(LookupError):
@@ -120,27 +131,18 @@ async def add_claim(
     intake: dict[str, Any],
 ) -> tuple[int, str]:
     """Store a new claim of a workload; returns its version and the workload's partition."""
-    bumped = await connection.execute(
-        sa.update(workloads)
-        .where(workloads.c.tenant_id == tenant_id, workloads.c.workload_id == workload_id)
-        .values(claim_version=workloads.c.claim_version + 1, updated_at=sa.func.now())
-        .returning(workloads.c.claim_version, workloads.c.partition_id)
-    )
-    row = bumped.first()
-    if row is None:
+    row = {
+        "tenant": tenant_id,
+        "workload": workload_id,
+        "units": demand.units,
+        "demand": demand.model_dump_json(),
+        "source": source,
+        "intake": documents.dumps(intake),
+    }
+    added = (await connection.exec_driver_sql(ADD_CLAIM, row)).first()
+    if added is None:
         raise UnknownWorkload(f"no workload {workload_id!r}: register it first, with its contract and owner")
-    await connection.execute(
-        insert(claims).values(
-            tenant_id=tenant_id,
-            workload_id=workload_id,
-            version=row.claim_version,
-            units=demand.units,
-            demand=demand.model_dump(mode="json"),
-            source=source,
-            intake=intake,
-        )
-    )
-    return row.claim_version, row.partition_id
+    return added.version, added.partition_id
 
 
 async def find_claim(
@@ -172,7 +174,7 @@ async def lock_workload(connection: Connection, tenant_id: str, workload_id: str
     It comes before every other lock on what belongs to the workload, so that two never wait for each
     other. Rows that only refer to the workload may still be written by others.
     """
-    await connection.execute(LOCK, {"tenant": tenant_id, "workload": workload_id})
+    await connection.exec_driver_sql(LOCK, {"tenant": tenant_id, "workload": workload_id})
 
 
 async def list_workloads(

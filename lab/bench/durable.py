@@ -23,8 +23,8 @@ from lab.bench.yardstick import QUEUE, TABLE, Mark
 from store.engine import Engine
 
 IN_FLIGHT = 20
-PER_ROUND = 200
-ROUNDS = 3
+PER_ROUND = 150
+ROUNDS = 5
 WARM_UP = 60
 OPEN_RATES = (10, 20, 40)
 OPEN_SECONDS = 15
