@@ -64,8 +64,7 @@ def pool_cap_units_that_matter(ranking: Ranking, shapes: tuple[Shape, ...], cap_
 
     Pools are ordered by the price of the first shape's units, so that shape alone decides.
     """
-    largest = max((score.facts.cpu_cores for score in ranking.scores), default=1)
-    return min(cap_units, max(1, largest * VCPU_MILLI // shapes[0].vcpu_milli))
+    return min(cap_units, max(1, ranking.largest_cpu_cores * VCPU_MILLI // shapes[0].vcpu_milli))
 
 
 Filter = tuple[Reason, Callable[[PoolScore, RequirementClass], bool]]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -65,6 +66,11 @@ class Ranking(Frozen):
     scorer_version: str
     policy: ScoringPolicy
     scores: tuple[PoolScore, ...]
+
+    @cached_property
+    def largest_cpu_cores(self) -> int:
+        """vCPUs of the largest instance in the ranking; 1 when it is empty."""
+        return max((score.facts.cpu_cores for score in self.scores), default=1)
 
 
 def interruptions_per_hour(inputs: PoolInputs, policy: ScoringPolicy) -> Decimal:

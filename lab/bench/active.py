@@ -13,7 +13,10 @@ from store.engine import Engine
 
 PER_SECOND = 2
 SECONDS = 20
-PLACED = "SELECT workload_id FROM workloads WHERE workload_id = ANY(:names) AND phase = 'placed'"
+PLACED = """
+    SELECT workload_id FROM workloads
+    WHERE tenant_id = 'platform' AND workload_id = ANY(:names) AND phase = 'placed'
+"""
 
 
 async def measure(engine: Engine, client: Client, partition_id: str, build_seconds: float) -> list[Figure]:

@@ -29,7 +29,10 @@ WARM_UP = 60
 OPEN_RATES = (10, 20, 40)
 OPEN_SECONDS = 15
 
-COMMITTED = "SELECT workload_id FROM workloads WHERE workload_id = ANY(:names) AND planned_version > 0"
+COMMITTED = """
+    SELECT workload_id FROM workloads
+    WHERE tenant_id = 'platform' AND workload_id = ANY(:names) AND planned_version > 0
+"""
 MARKED = f"SELECT name FROM {TABLE} WHERE name = ANY(:names) AND step = 2"  # noqa: S608 - a constant
 
 
