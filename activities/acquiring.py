@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
+import structlog
 from temporalio import activity
 
+from activities import metrics
 from activities.errors import application_error, kind_of_fault
 from activities.launch_specs import launch_spec
 from activities.pauses import Pauses
@@ -48,6 +50,7 @@ FINAL_KINDS = frozenset(
         ProviderErrorKind.NOT_FOUND,
     }
 )
+log = structlog.get_logger("acquiring")
 
 
 class AcquiringActivities:
@@ -122,6 +125,7 @@ class AcquiringActivities:
             await store_slots.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
             await store_slots.mark_active(connection, request.tenant_id, steps.active, self._now())
             await self._fail(connection, request, steps.fail)
+        metrics.ACTIVE.labels(request.region).inc(len(steps.active))
 
     async def _fail(
         self, connection: Connection, request: RegionRequest, failures: Sequence[Failure]
@@ -136,6 +140,17 @@ class AcquiringActivities:
                 workload_id=request.workload_id,
                 pool_id=failure.pool_id,
                 until=until,
+                problem=failure.problem,
+            )
+        for failure in failures:
+            kind = kind_of_fault(failure.problem)
+            metrics.FAILED.labels(request.region, kind).inc()
+            log.warning(
+                "launch_failed",
+                workload=request.workload_id,
+                pool=failure.pool_id,
+                slot=failure.slot_key,
+                kind=kind,
                 problem=failure.problem,
             )
 
@@ -223,6 +238,7 @@ class AcquiringActivities:
             async with self._engine.begin() as connection:
                 await store_slots.mark_gone(connection, request.tenant_id, request.workload_id, gone)
             released += len(gone)
+            metrics.RELEASED.labels(request.region).inc(len(gone))
             if len(gone) == len(leaving):
                 return RegionReleased(region=request.region, released=released)
             staying = [present[row["server_id"]] for row in leaving if row["server_id"] in present]

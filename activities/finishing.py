@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import structlog
 from temporalio import activity
 
+from activities import metrics
 from activities.placement_calls import (
     FINISH,
     PLAN_RELEASE,
@@ -18,6 +20,8 @@ from store import fleet, outbox, slots, workloads
 from store.engine import Engine
 from store.tables import Phase
 from wire.events import PLACEMENT_FINISHED
+
+log = structlog.get_logger("finishing")
 
 
 class FinishingActivities:
@@ -84,6 +88,8 @@ class FinishingActivities:
                     "shortfallReason": reason,
                 },
             )
+        metrics.FINISHED.labels(finished.phase).inc()
+        log.info("placement_finished", workload=request.workload_id, **finished.model_dump())
         return finished
 
 

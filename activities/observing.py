@@ -10,6 +10,7 @@ from decimal import Decimal
 from prometheus_client import Gauge
 from temporalio import activity
 
+from activities import metrics
 from activities.errors import application_error
 from activities.ports import Catalog, PoolObservation, ProviderError, QuotaState
 from activities.scoring_calls import OBSERVE, Observed, ObserveRequest
@@ -59,6 +60,7 @@ class ObservingActivities:
             await registry.report_pools(connection, request.tenant_id, reports, self._now())
             for hall in sorted({pool.hall for pool in pools}):
                 await registry.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
+        metrics.OBSERVED_AT.labels(region).set(self._now().timestamp())
         return Observed(region=region, pools=len(reports), lost_halls=tuple(sorted(lost)))
 
     def _reports(

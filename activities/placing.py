@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from psycopg.errors import CheckViolation
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities import metrics
 from activities.placement_calls import (
     CAPACITY_CONTENDED,
     DECIDE,
@@ -44,6 +46,7 @@ from store.engine import Connection, Driver, Engine, driver_of
 from wire.events import PLACEMENT_DECIDED
 
 ATTEMPTS_WHEN_CONTENDED = 6
+log = structlog.get_logger("placing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,13 @@ class PlacingActivities:
         """
         for attempt in range(ATTEMPTS_WHEN_CONTENDED):
             try:
-                async with self._engine.begin() as connection:
-                    answer, listed = await self._decide(connection, request, fresh=attempt > 0)
+                with metrics.DECISION_SECONDS.time():
+                    async with self._engine.begin() as connection:
+                        answer, listed = await self._decide(connection, request, fresh=attempt > 0)
             except CheckViolation as error:
                 if "never_double_booked" not in str(error.diag.constraint_name):
                     raise
+                metrics.CONTENDED.inc()
                 continue
             if listed is not None:
                 self._cache.stored(listed)
@@ -230,6 +235,16 @@ class PlacingActivities:
             await planning.commit_plan(driver, decision, generation)
             await self._announce(driver, intent, answer)
         self._book_in_memory(tenant_id, booked)
+        metrics.DECISIONS.labels(decision["outcome"]).inc()
+        log.info(
+            "placement_planned",
+            workload=workload_id,
+            generation=number,
+            units=answer.caps.units,
+            placed_units=answer.placed_units,
+            new_instances=len(booked.slots),
+            shortfalls={one.reason.value: one.units for one in answer.shortfalls},
+        )
         return decision | generation
 
     async def _announce(self, driver: Driver, intent: _Intent, answer: Plan) -> None:

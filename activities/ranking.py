@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities import metrics
 from activities.scoring_calls import NOT_OBSERVED, SCORE, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
@@ -37,13 +38,16 @@ class RankingActivities:
         )
         async with self._engine.begin() as connection:
             version = await rankings.save_ranking(connection, request.tenant_id, ranking, inputs)
-        return Scored(
+        scored = Scored(
             ranking_id=request.ranking_id,
             version=version,
             pools=len(ranking.scores),
             open_pools=sum(score.refused is None for score in ranking.scores),
             without_history=sum(not score.history_known for score in ranking.scores),
         )
+        metrics.RANKED_AT.labels(request.partition_id).set(self._now().timestamp())
+        metrics.OPEN_POOLS.labels(request.partition_id).set(scored.open_pools)
+        return scored
 
     async def _inputs(self, connection: Connection, tenant_id: str) -> list[PoolInputs]:
         pools = await registry.list_pools(connection, tenant_id, registry.PoolFilter(), limit=ALL_POOLS)

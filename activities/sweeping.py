@@ -6,8 +6,10 @@ from prometheus_client import Counter
 from temporalio import activity
 from temporalio.client import Client
 
+from activities import metrics
 from activities.placement_calls import SWEEP, ClaimChanged, PlacementInput, SweepRequest, Swept
 from activities.placement_start import start_placement
+from domain.reasons import ShortfallReason
 from store import needs
 from store.engine import Engine
 
@@ -28,6 +30,9 @@ class SweepingActivities:
             found = await needs.workloads_in_need(
                 connection, request.tenant_id, request.partition_id, request.limit
             )
+            missing = await needs.shortfall_units(connection, request.tenant_id, request.partition_id)
+        for reason in ShortfallReason:
+            metrics.SHORTFALL.labels(request.partition_id, reason.value).set(missing.get(reason.value, 0))
         for workload_id, why in found:
             activity.heartbeat(workload_id)
             await start_placement(

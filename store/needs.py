@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from store.engine import Connection
+from store.tables import workloads
 
 IN_NEED = sa.text(
     """
@@ -51,3 +52,17 @@ async def workloads_in_need(
     """
     named = {"tenant": tenant_id, "partition": partition_id, "limit": limit}
     return [(row[0], row[1]) for row in await connection.execute(IN_NEED, named)]
+
+
+async def shortfall_units(connection: Connection, tenant_id: str, partition_id: str) -> dict[str, int]:
+    """Units of a partition's workloads that are not placed, by reason."""
+    query = (
+        sa.select(workloads.c.shortfall_reason, sa.func.sum(workloads.c.shortfall_units))
+        .where(
+            workloads.c.tenant_id == tenant_id,
+            workloads.c.partition_id == partition_id,
+            workloads.c.shortfall_units > 0,
+        )
+        .group_by(workloads.c.shortfall_reason)
+    )
+    return {row[0]: int(row[1]) for row in await connection.execute(query)}

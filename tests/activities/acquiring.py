@@ -35,8 +35,15 @@ class LeaseBook:
 class Acquirer:
     """Acquires and gives back for workloads of one estate, at one provider."""
 
-    def __init__(self, estate: Estate, *, leases: dict[tuple[str, str], str] | None = None) -> None:
+    def __init__(
+        self,
+        estate: Estate,
+        *,
+        leases: dict[tuple[str, str], str] | None = None,
+        terms: AcquisitionTerms = TERMS,
+    ) -> None:
         self.estate = estate
+        self.terms = terms
         self.placer = Placer(estate)
         self.compute = ScriptedCompute(estate.clock)
         self.leases = leases or {}
@@ -68,7 +75,7 @@ class Acquirer:
             cast(Catalog, LeaseBook(self.leases)),
             identity="tests",
             policy=PlacementPolicy(),
-            terms=TERMS,
+            terms=self.terms,
             now=self.estate.clock,
             poll_seconds=0,
         )

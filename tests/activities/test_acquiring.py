@@ -249,7 +249,11 @@ async def test_a_cancelled_launch_is_taken_up_again(acquirer: Acquirer, name: st
 
 
 async def test_two_runs_at_once_ask_for_every_server_once(acquirer: Acquirer, name: str) -> None:
-    """A run that was given up for lost goes on beside the one that replaced it."""
+    """A run that was given up for lost goes on beside the one that replaced it.
+
+    Both move the clock while they look, so a request needs longer to settle than they look in all.
+    """
+    acquirer.terms = TERMS.model_copy(update={"settle_seconds": 1_000})
     both = await asyncio.gather(acquirer.acquire(name), acquirer.acquire(name))
     assert [one.active for one in both] == [6, 6]
     assert sum(number for _, number in acquirer.compute.creates) == 6
