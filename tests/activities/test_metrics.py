@@ -17,7 +17,8 @@ async def test_decisions_are_counted_by_outcome_and_timed(estate: Estate) -> Non
     await estate.open(halls(), free=3)
     await estate.workload("counted", contract())
     before = {
-        outcome: value("sco_placement_decisions_total", outcome=outcome) for outcome in ("placed", "shortfall")
+        outcome: value("sco_placement_decisions_total", outcome=outcome)
+        for outcome in ("placed", "shortfall")
     }
     timed = value("sco_placement_decision_seconds_count")
 
