@@ -55,9 +55,14 @@ class Plant:
 
     def new(self, units: int, *, start: bool = True, region: str = REGION) -> str:
         """A workload of its own with a claim of so many units; its id."""
+        workload_id = self.register()
+        self.claim(workload_id, units, start=start, region=region)
+        return workload_id
+
+    def register(self) -> str:
+        """A workload of its own without a claim; its id."""
         workload_id = f"orders-{next(_numbers)}"
         asyncio.run(self._register(workload_id))
-        self.claim(workload_id, units, start=start, region=region)
         return workload_id
 
     def claim(self, workload_id: str, units: int, *, start: bool = True, region: str = REGION) -> None:
