@@ -1,0 +1,1 @@
+"""The hands: what is touched (store, provider, Temporal), seen through small ports."""

@@ -17,9 +17,10 @@ from activities.scoring_calls import OBSERVE, Observed, ObserveRequest
 from domain.policy import ScoringPolicy
 from domain.pool import Pool
 from domain.quota import Headroom, InstanceSize, Launching, QuotaUsage, Usage, headroom
-from store import registry
+from store import observations, registry
 from store.engine import Engine
-from store.registry import PoolFilter, PoolReport
+from store.observations import PoolReport
+from store.registry import PoolFilter
 
 POOLS_PER_REGION = 100_000
 GIB_MIB = 1024
@@ -55,11 +56,11 @@ class ObservingActivities:
             )
             # One lock for all that follows, in the order of everyone.
             await registry.lock_capacity(connection, request.tenant_id, [pool.pool_id for pool in pools])
-            planned = await registry.unlaunched(connection, request.tenant_id, region)
+            planned = await observations.unlaunched(connection, request.tenant_id, region)
             reports = self._reports(region, pools, seen, _pending(pools, planned), _usage(quota))
-            await registry.report_pools(connection, request.tenant_id, reports, self._now())
+            await observations.report_pools(connection, request.tenant_id, reports, self._now())
             for hall in sorted({pool.hall for pool in pools}):
-                await registry.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
+                await observations.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
         metrics.OBSERVED_AT.labels(region).set(self._now().timestamp())
         return Observed(region=region, pools=len(reports), lost_halls=tuple(sorted(lost)))
 

@@ -14,7 +14,7 @@ from activities.scoring_calls import NOT_OBSERVED, SCORE, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
 from domain.pool import PoolFacts, PoolState
-from store import rankings, registry
+from store import observations, rankings, registry
 from store.engine import Connection, Engine
 
 ALL_POOLS = 100_000
@@ -52,8 +52,8 @@ class RankingActivities:
     async def _inputs(self, connection: Connection, tenant_id: str) -> list[PoolInputs]:
         pools = await registry.list_pools(connection, tenant_id, registry.PoolFilter(), limit=ALL_POOLS)
         first_day = (self._now() - timedelta(days=self._policy.history_days)).date()
-        history = await registry.history_since(connection, tenant_id, first_day)
-        outlook = await registry.outlook(connection, tenant_id)
+        history = await observations.history_since(connection, tenant_id, first_day)
+        outlook = await observations.outlook(connection, tenant_id)
         if not any(pool.reported_at for pool in pools):
             raise ApplicationError(
                 "no pool was observed yet: observation runs every minute",

@@ -25,7 +25,7 @@ from domain.placement.filters import RequirementClass, Shortlist, shortlist
 from domain.placement.portfolio import Question, plan
 from domain.placement.record import question_document, question_from
 from domain.placement.scoring import SCORER_VERSION, PoolInputs, Ranking, rank
-from store import decisions, rankings, registry, workloads
+from store import decisions, partitions, rankings, workloads
 from store.engine import Connection
 
 # What a stored document of another shape makes the rules raise.
@@ -128,7 +128,7 @@ async def _demand(connection: Connection, tenant_id: str, decision: sa.RowMappin
 async def _home_region(connection: Connection, tenant_id: str, workload_id: str) -> str:
     """Where a claim runs that names no region: that of its workload's partition, which is fixed."""
     workload = await workloads.find_workload(connection, tenant_id, workload_id)
-    regions = {name: region for name, region, _ in await registry.list_partitions(connection, tenant_id)}
+    regions = {name: region for name, region, _ in await partitions.list_partitions(connection, tenant_id)}
     return regions[workload["partition_id"]]
 
 

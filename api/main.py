@@ -16,9 +16,9 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
+from activities.logs import configure_logs
 from api.app import create_app
 from api.deps import Deps
-from api.logs import configure_logs
 from api.placement_starter import TemporalStarter
 from api.settings import ApiSettings
 from domain.intake.words import clean

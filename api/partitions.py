@@ -11,7 +11,7 @@ from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import require_same_id
 from api.shapes import Body, View
 from domain.pool import Name
-from store import overview, registry
+from store import overview, partitions
 
 router = APIRouter(prefix="/partitions", tags=["partitions"])
 
@@ -47,7 +47,7 @@ async def put_partition(
     """
     require_same_id("partitionId", body.partition_id, partition_id)
     async with deps.engine.begin() as connection:
-        new = await registry.put_partition(
+        new = await partitions.put_partition(
             connection,
             tenant_id=tenant_id,
             partition_id=partition_id,

@@ -20,14 +20,8 @@ from api.problems import FieldProblem, Kind, Problem
 from api.web.render import is_screen, problem_page
 from domain.intake.words import clean, shown
 from store.idempotency import KeyInFlight, KeyReused
-from store.registry import (
-    DuplicatePool,
-    NoSuchStep,
-    PartitionDiffers,
-    UnknownPool,
-    UnknownRegion,
-    VersionConflict,
-)
+from store.partitions import PartitionDiffers, UnknownRegion
+from store.registry import DuplicatePool, NoSuchStep, UnknownPool, VersionConflict
 from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
 
 MAX_ERRORS = 50

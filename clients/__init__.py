@@ -1,0 +1,1 @@
+"""The keys: how people and workloads use the service."""

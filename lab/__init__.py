@@ -1,0 +1,1 @@
+"""The workshop: the embedded stack, a simulated private cloud, demo and benches."""

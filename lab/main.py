@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lab.addresses import API_URL_FILE, show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import NAMES, ControlPlane
 from lab.stack import commands
@@ -19,7 +20,6 @@ from lab.stack.ports import Ports
 from lab.stack.stack import Stack
 
 DATA_DIR = Path(".lab")
-API_URL_FILE = "api.url"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,19 +65,7 @@ def up(
         stack = commands.up(data_dir, console.print, ports=ports)
         plane = ControlPlane(stack)
         bring_up(plane, lambda line: console.print(f"  {line}"))
-        show_addresses(plane)
-
-
-def show_addresses(plane: ControlPlane) -> None:
-    """The addresses a person opens, and the command that uses them."""
-    (plane.data_dir / API_URL_FILE).write_text(plane.api_url + "\n")
-    console.print("[bold green]Ready.[/] Everything listens on 127.0.0.1 only; there is no sign-in yet.")
-    console.print(f"  screens      {plane.api_url}/")
-    console.print(f"  REST         {plane.api_url}/openapi.json")
-    console.print(f"  Temporal UI  {plane.stack.web_ui_url}")
-    console.print(f"  metrics      {plane.api_url}/metrics and {plane.metrics_url}")
-    console.print(f"  try          .venv/bin/sco --server {plane.api_url} status", soft_wrap=True)
-    console.print("  stop         make down")
+        show_addresses(plane, console)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from typing import Any
 from activities.pool_import import pool_facts
 from activities.ports import Catalog
 from domain.pool import PoolFacts, PoolState, PurchaseModel
-from store import registry
+from store import observations, partitions, registry
 from store.engine import Engine
 
 TENANT = "platform"
@@ -39,12 +39,12 @@ async def seed(engine: Engine, catalog: Catalog, regions: Iterable[str], *, toda
         facts += pool_facts(TENANT, offered, observed)
     async with engine.begin() as connection:
         for partition_id, (region, scheduler) in PARTITIONS.items():
-            await registry.put_partition(
+            await partitions.put_partition(
                 connection, tenant_id=TENANT, partition_id=partition_id, region=region, scheduler=scheduler
             )
         added = await registry.register_pools(connection, facts, PoolState.ACTIVE)
         if added:
-            await registry.record_history(connection, list(history(facts, today, random.Random(number))))
+            await observations.record_history(connection, list(history(facts, today, random.Random(number))))
     return added
 
 

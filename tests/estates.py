@@ -16,9 +16,9 @@ from domain.contract import Contract, Tier
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
 from domain.pool import PoolFacts, PoolState
-from store import rankings, registry, workloads
+from store import observations, partitions, rankings, registry, workloads
 from store.engine import Engine
-from store.registry import PoolReport
+from store.observations import PoolReport
 from tests.domain.worlds import UNIT
 
 TENANT = "platform"
@@ -74,7 +74,7 @@ class Estate:
         ]
         async with self.engine.begin() as connection:
             await registry.register_pools(connection, [one.facts for one in self.pools], PoolState.ACTIVE)
-            await registry.put_partition(
+            await partitions.put_partition(
                 connection,
                 tenant_id=self.tenant_id,
                 partition_id=PARTITION,
@@ -87,7 +87,7 @@ class Estate:
     async def report(self, free: int, only: Sequence[str] | None = None) -> None:
         reports = [report(one.facts, free) for one in self.pools if only is None or one.facts.pool_id in only]
         async with self.engine.begin() as connection:
-            await registry.report_pools(connection, self.tenant_id, reports, self.clock())
+            await observations.report_pools(connection, self.tenant_id, reports, self.clock())
 
     async def rank(self, pools: Sequence[PoolInputs] | None = None) -> UUID:
         ranking_id = uuid4()

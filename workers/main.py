@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
+from activities.logs import configure_logs
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
@@ -26,7 +27,6 @@ from workers.assemble import (
     region_worker,
     utc_now,
 )
-from workers.logs import configure_logs
 from workers.outbox_pump import OutboxPump
 from workers.policy import PolicyRefused, read_policy
 from workers.schedules import ensure_schedules

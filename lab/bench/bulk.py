@@ -17,7 +17,7 @@ from domain.contract import Contract, Tier
 from domain.policy import ScoringPolicy
 from domain.pool import PoolState
 from lab.bench.estate import CAPACITY_INSTANCES, FLOOR_SHARE, TENANT, demands, facts
-from store import registry, workloads
+from store import partitions, registry, workloads
 from store.engine import Connection, Engine
 
 PARTITION = "bench"
@@ -56,7 +56,7 @@ DONE = sa.text(
 async def prepare(engine: Engine) -> None:
     """Register and score all pools, with more capacity than any bench takes."""
     async with engine.begin() as connection:
-        await registry.put_partition(
+        await partitions.put_partition(
             connection, tenant_id=TENANT, partition_id=PARTITION, region="eu-north", scheduler="kubernetes"
         )
         await registry.register_pools(connection, facts(), PoolState.ACTIVE)

@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from lab import oracle
+from lab.addresses import show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import WORKER, ControlPlane
 from lab.demo.tools import CloudRecord, Sco, headline
-from lab.main import show_addresses
 from lab.stack import commands
 from lab.stack.errors import StackError
 from lab.stack.stack import Stack
@@ -44,7 +44,7 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
         _act(plane, console)
         console.print(f"\n[bold green]The demo ended well[/] after {time.monotonic() - began:.0f} s.")
         if keep:
-            show_addresses(plane)
+            show_addresses(plane, console)
             console.print(f"  stop it      .venv/bin/sco-lab down --data-dir {data_dir}")
     finally:
         if not keep:

@@ -14,8 +14,8 @@ from activities.ranking import RankingActivities
 from activities.scoring_calls import NOT_OBSERVED, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, Ranking
 from domain.policy import ScoringPolicy
-from store import rankings, registry
-from store.registry import PoolReport
+from store import observations, rankings
+from store.observations import PoolReport
 from tests.activities.deciding import halls
 from tests.estates import PARTITION, TENANT, Estate, report
 
@@ -58,11 +58,11 @@ class Scorer:
             for back, episodes, hours in days
         ]
         async with self.estate.engine.begin() as connection:
-            await registry.record_history(connection, rows)
+            await observations.record_history(connection, rows)
 
     async def told(self, one: PoolReport) -> None:
         async with self.estate.engine.begin() as connection:
-            await registry.report_pools(connection, TENANT, [one], self.estate.clock())
+            await observations.report_pools(connection, TENANT, [one], self.estate.clock())
 
 
 @pytest_asyncio.fixture

@@ -1,4 +1,4 @@
-"""One JSON object per log line on standard error, whoever writes it."""
+"""Log lines of every process of ours: one JSON object each on standard error, in UTC."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _QUIET = ("uvicorn.access", "alembic")
 def configure_logs() -> None:
     """Our own lines and those of libraries in one shape. Bodies and secrets are never fields."""
     common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
