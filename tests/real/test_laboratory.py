@@ -96,9 +96,10 @@ async def test_a_pod_list_is_followed_until_it_is_placed(visit: Visit, laborator
     await expect(page.get_by_text("decide and commit a plan generation").first).to_be_visible()
     await page.get_by_role("tab", name="User Metadata").click()
     # The UI shows what a workflow says of itself in frames of their own.
-    said = [page.locator("iframe").nth(place).content_frame for place in (0, 1)]
+    said = [page.locator("iframe").nth(place).content_frame for place in range(3)]
     await expect(said[0].get_by_text("Place orders-daily in k8s-eu-north")).to_be_visible()
-    await expect(said[1].get_by_text("placed: 42 of 42 units on 21 instances")).to_be_visible()
+    await expect(said[1].get_by_text("asked for through the API")).to_be_visible()
+    await expect(said[2].get_by_text("placed: 42 of 42 units on 21 instances")).to_be_visible()
 
     await visitor.open(WHY)
     await expect(page.get_by_text("42 of 42 units")).to_be_visible()
