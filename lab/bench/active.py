@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from temporalio.client import Client
 
 from lab.bench.durable import Bench
-from lab.bench.load import Watch, open_loop
+from lab.bench.load import Watch, open_loop, watching
 from lab.bench.report import Figure, percentile
 from store.engine import Engine
 
@@ -23,12 +21,9 @@ async def measure(engine: Engine, client: Client, partition_id: str, build_secon
     """Latency at a fixed rate, with a cloud that builds a server in `build_seconds` of real time."""
     bench = Bench(engine, client, partition_id)
     watch = Watch(engine, PLACED)
-    watching = asyncio.ensure_future(watch.run())
-    try:
+    async with watching(watch):
         names = await bench.new_names("active", PER_SECOND * SECONDS)
         timing = await open_loop(watch, bench.place, names, PER_SECOND)
-    finally:
-        watching.cancel()
     method = (
         f"open loop, {PER_SECOND}/s for {SECONDS} s, request to all instances ACTIVE and outcome recorded,"
         f" servers build in {build_seconds:g} s ({timing.per_second:.1f}/s completed)"

@@ -6,7 +6,6 @@ No provider worker runs, so the placement stops where launching begins; `active`
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Sequence
 from itertools import count, islice
@@ -17,7 +16,7 @@ from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
 from lab.bench.bulk import PARTITION, add_claim, register_workloads
 from lab.bench.estate import TENANT, demands
-from lab.bench.load import Timing, Watch, closed_loop, open_loop
+from lab.bench.load import Timing, Watch, closed_loop, open_loop, watching
 from lab.bench.report import Figure, percentile
 from lab.bench.yardstick import QUEUE, TABLE, Mark
 from store.engine import Engine
@@ -68,8 +67,7 @@ async def measure(engine: Engine, client: Client, live_claims: int) -> list[Figu
     """Rates in turn with the yardstick, then latencies at fixed rates."""
     bench = Bench(engine, client)
     committed, marked = Watch(engine, COMMITTED), Watch(engine, MARKED)
-    watching = [asyncio.ensure_future(one.run()) for one in (committed, marked)]
-    try:
+    async with watching(committed, marked):
         await closed_loop(committed, bench.place, await bench.new_names("warm", WARM_UP), IN_FLIGHT)
         await closed_loop(marked, bench.mark, [f"warm-{n}" for n in range(WARM_UP)], IN_FLIGHT)
         placed, bare = await _rates(bench, committed, marked)
@@ -77,11 +75,10 @@ async def measure(engine: Engine, client: Client, live_claims: int) -> list[Figu
         figures.append(
             _rate("placement_durable_per_s", placed, f"distinct first claims, {live_claims:,} claims live")
         )
-        ratio = percentile(placed, 0.5) / percentile(bare, 0.5)
         figures.append(
             Figure(
                 name="placement_over_bare_ratio",
-                value=ratio,
+                value=percentile(placed, 0.5) / percentile(bare, 0.5),
                 unit="ratio",
                 target=">= 0.8",
                 method="placement_durable_per_s over bare_workflow_per_s, rounds taken in turn",
@@ -90,10 +87,7 @@ async def measure(engine: Engine, client: Client, live_claims: int) -> list[Figu
         for rate in OPEN_RATES:
             names = await bench.new_names(f"open{rate}", rate * OPEN_SECONDS)
             figures += _latency(rate, await open_loop(committed, bench.place, names, rate), live_claims)
-        return figures
-    finally:
-        for task in watching:
-            task.cancel()
+    return figures
 
 
 async def _rates(bench: Bench, committed: Watch, marked: Watch) -> tuple[list[float], list[float]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -55,6 +56,18 @@ class Watch:
                     for name in rows.scalars():
                         self._pending.pop(name).set_result(seen)
                 await asyncio.sleep(POLL_SECONDS)
+
+
+@asynccontextmanager
+async def watching(*watches: Watch) -> AsyncIterator[None]:
+    """Let the watches poll, and give their connections back afterwards."""
+    tasks = [asyncio.ensure_future(one.run()) for one in watches]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _one(watch: Watch, request: Request, name: str, timing: Timing) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import psycopg
+import structlog
 from psycopg import sql
 from rich.console import Console
 from temporalio.client import Client
@@ -37,6 +39,7 @@ Echo = Callable[[str], None]
 
 def run(output: Path, console: Console) -> None:
     """Measure everything, print the table, write `output`."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     console.print("planner: decisions per second of the rule alone")
     figures = planner.measure()
     for measure in (_decisions, _way_to_active):
@@ -124,16 +127,18 @@ async def _worker(stack: Stack, dsn: str) -> AsyncIterator[None]:
         "SCO_TEMPORAL_ADDRESS": stack.temporal_address,
         "SCO_PARTITIONS": bulk.PARTITION,
     }
-    process = await asyncio.to_thread(
-        subprocess.Popen,
-        [sys.executable, "-m", "lab.bench.worker"],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-    )
+    with (stack.data_dir / "logs" / "bench-worker.log").open("wb") as log:
+        process = await asyncio.to_thread(
+            subprocess.Popen,
+            [sys.executable, "-m", "lab.bench.worker"],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
     try:
         assert process.stdout is not None
         if await asyncio.to_thread(process.stdout.readline) != b"ready\n":
-            raise RuntimeError("the bench worker did not start: see its messages above")
+            raise RuntimeError(f"the bench worker did not start: see {log.name}")
         yield
     finally:
         process.send_signal(signal.SIGTERM)

@@ -7,6 +7,7 @@ import sys
 
 import uvloop
 
+from activities.logs import configure_logs
 from domain.policy import Policy
 from lab.bench.yardstick import QUEUE, Yardstick, YardstickActivities
 from store.engine import create_engine
@@ -37,4 +38,5 @@ async def run(settings: WorkerSettings) -> None:
 
 
 if __name__ == "__main__":
+    configure_logs()
     uvloop.run(run(WorkerSettings()))

@@ -1,0 +1,75 @@
+"""The benches run, on few claims here, and write what they measured beside what others wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lab.bench import durable, growth, planner, run
+from lab.bench.report import Figure, percentile, write
+from lab.stack.stack import Stack
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([5.0], 0.99, 5.0),
+        ([4.0, 1.0, 3.0, 2.0], 0.5, 2.0),
+        (list(range(1, 101)), 0.95, 95),
+        ([1, 2], 0.99, 2),
+    ],
+)
+def test_a_percentile_is_a_value_that_was_measured(
+    values: list[float], share: float, expected: float
+) -> None:
+    assert percentile(values, share) == expected
+
+
+def figure(name: str, value: float) -> Figure:
+    return Figure(name=name, value=value, unit="1/s", method="by hand")
+
+
+def test_figures_replace_those_of_their_name_and_keep_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "bench.json"
+    write(path, [figure("kept", 1), figure("replaced", 1)])
+    write(path, [figure("replaced", 2)])
+    rows = {row["name"]: row for row in json.loads(path.read_text())}
+    assert {name: row["value"] for name, row in rows.items()} == {"kept": 1, "replaced": 2}
+    assert {"name", "value", "unit", "method"} <= rows["kept"].keys()
+
+
+def test_the_planner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "CLAIMS", 50)
+    (measured,) = planner.measure()
+    assert measured.name == "planner_decisions_per_s"
+    assert measured.value > 0
+
+
+def test_decisions_are_measured_beside_the_yardstick(
+    monkeypatch: pytest.MonkeyPatch, own_stack: Stack
+) -> None:
+    small: list[tuple[ModuleType, dict[str, object]]] = [
+        (growth, {"SMALL": 20, "LARGE": 60, "DECISIONS": 5}),
+        (durable, {"PER_ROUND": 6, "ROUNDS": 1, "WARM_UP": 2, "OPEN_RATES": (5,), "OPEN_SECONDS": 1}),
+        (run, {"LIVE_CLAIMS": 10}),
+    ]
+    for module, values in small:
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+
+    figures = asyncio.run(run._decisions(own_stack, lambda line: None))
+
+    assert {one.name for one in figures} == {
+        "planner_cost_ratio_100k_over_1k",
+        "bare_workflow_per_s",
+        "placement_durable_per_s",
+        "placement_over_bare_ratio",
+        "placement_durable_p50_ms_at_5",
+        "placement_durable_p95_ms_at_5",
+        "placement_durable_p99_ms_at_5",
+    }
+    assert all(one.value > 0 for one in figures)
