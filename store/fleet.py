@@ -7,7 +7,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.acquisition import LIVE_STATES
 from domain.contract import Contract
 from store.engine import Connection
 from store.tables import contracts, instances, pools, reservations, workloads
@@ -69,17 +68,6 @@ async def fleet_of(connection: Connection, tenant_id: str, workload_id: str) -> 
         .order_by(reservations.c.pool_id, reservations.c.shape_key)
     )
     return (await connection.execute(query)).mappings().all()
-
-
-async def list_instances(
-    connection: Connection, tenant_id: str, workload_id: str, *, live_only: bool = True
-) -> Sequence[sa.RowMapping]:
-    query = sa.select(instances).where(
-        instances.c.tenant_id == tenant_id, instances.c.workload_id == workload_id
-    )
-    if live_only:
-        query = query.where(instances.c.state.in_(LIVE_STATES))
-    return (await connection.execute(query.order_by(instances.c.slot_key))).mappings().all()
 
 
 async def contract_of(connection: Connection, tenant_id: str, workload_id: str) -> Contract:

@@ -182,14 +182,3 @@ async def list_workloads(
 ) -> Sequence[sa.RowMapping]:
     query = sa.select(workloads).where(workloads.c.tenant_id == tenant_id, workloads.c.workload_id > after)
     return (await connection.execute(query.order_by(workloads.c.workload_id).limit(limit))).mappings().all()
-
-
-async def unplanned(connection: Connection, tenant_id: str, limit: int) -> list[tuple[str, str, int]]:
-    """Workloads whose newest claim has no plan yet: workload, partition, claim version."""
-    query = (
-        sa.select(workloads.c.workload_id, workloads.c.partition_id, workloads.c.claim_version)
-        .where(workloads.c.tenant_id == tenant_id, workloads.c.planned_version < workloads.c.claim_version)
-        .order_by(workloads.c.workload_id)
-        .limit(limit)
-    )
-    return [tuple(row) for row in await connection.execute(query)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
+from pydantic import ValidationError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import PollerBehaviorAutoscaling, UnsandboxedWorkflowRunner, Worker, WorkflowRunner
@@ -76,13 +77,21 @@ class Wiring:
     policy: Policy
 
 
+class CloudFileRefused(ValueError):
+    """A cloud file that cannot be used; the text names no value, since values may be secrets."""
+
+
 async def connect(settings: WorkerSettings) -> Client:
-    return await Client.connect(
-        settings.temporal_address,
-        namespace=settings.temporal_namespace,
-        data_converter=pydantic_data_converter,
-        identity=settings.identity,
-    )
+    """A client of Temporal; ConnectionError where it does not answer."""
+    try:
+        return await Client.connect(
+            settings.temporal_address,
+            namespace=settings.temporal_namespace,
+            data_converter=pydantic_data_converter,
+            identity=settings.identity,
+        )
+    except RuntimeError as error:  # what the client raises when it cannot connect
+        raise ConnectionError(f"Temporal at {settings.temporal_address}: {error}") from error
 
 
 def open_provider(
@@ -104,7 +113,16 @@ def open_provider(
 
 def read_cloud_settings(path: Path) -> CloudSettings:
     """The provider's address and credential, from a file that only the process's user may read."""
-    return CloudSettings.model_validate_json(path.read_bytes())
+    try:
+        return CloudSettings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CloudFileRefused(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in one['loc']) or 'the whole file'}: {one['msg']}"
+            for one in error.errors(include_input=False, include_url=False)
+        )
+        raise CloudFileRefused(f"{path} is refused: {problems}") from None
 
 
 def runner(settings: WorkerSettings) -> WorkflowRunner:

@@ -19,6 +19,7 @@ from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
 from workers.assemble import (
+    CloudFileRefused,
     Wiring,
     connect,
     open_provider,
@@ -114,7 +115,10 @@ def main() -> int:
         return 2
     try:
         uvloop.run(_main(settings, policy))
-    except (OSError, RuntimeError, OperationalError) as error:
+    except CloudFileRefused as error:
+        print(f"sco-worker: SCO_CLOUD_FILE: {error}", file=sys.stderr)
+        return 2
+    except (OSError, OperationalError) as error:
         print(f"sco-worker: a service cannot be reached: {error}", file=sys.stderr)
         return 1
     return 0

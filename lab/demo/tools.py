@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -84,8 +83,3 @@ class CloudRecord:
 def headline(console: Console, number: int, text: str) -> None:
     console.print()
     console.print(Rule(f"[bold cyan]{number}. {text}[/]", align="left"))
-
-
-def get_json(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - a loopback address of ours
-        return json.load(answer)
