@@ -56,6 +56,7 @@ class Server:
     created_at: datetime
     fault: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,15 @@ class Compute(Protocol):
 
     def list_managed(self, region: str) -> Sequence[Server]:
         """Every server that carries our tag and is not deleted; a failed page fails the whole list."""
+
+    def deleted_since(self, region: str, since: datetime) -> frozenset[str]:
+        """Ids of every server whose deletion since then the provider confirms; every page or none."""
+
+    def find(self, region: str, server_id: str) -> Server | None:
+        """One server by its id, whatever its tags; None when the provider says that it is gone."""
+
+    def set_tags(self, region: str, server_id: str, tags: Sequence[str]) -> None:
+        """Replace the tags of one server."""
 
     def delete(self, region: str, server_id: str) -> None:
         """Ask for the deletion of one server; a server that is gone already is no error."""

@@ -20,7 +20,8 @@ from domain.model import Frozen
 
 
 class SlotState(StrEnum):
-    """The life of a slot: planned, asked of the provider, running, being given back; gone or failed."""
+    """The life of a slot: planned, asked of the provider, running, being given back; then gone, failed
+    to run, or lost: the provider took its server away."""
 
     PLANNED = "planned"
     BUILDING = "building"
@@ -28,10 +29,11 @@ class SlotState(StrEnum):
     RELEASING = "releasing"
     GONE = "gone"
     FAILED = "failed"
+    LOST = "lost"
 
 
 LIVE_STATES = (SlotState.PLANNED, SlotState.BUILDING, SlotState.ACTIVE, SlotState.RELEASING)
-ENDED_STATES = (SlotState.GONE, SlotState.FAILED)
+ENDED_STATES = (SlotState.GONE, SlotState.FAILED, SlotState.LOST)
 
 
 class ServerStatus(StrEnum):

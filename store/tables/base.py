@@ -35,6 +35,15 @@ class Phase(StrEnum):
     SHORTFALL = "shortfall"
 
 
+class AuditStatus(StrEnum):
+    """How far an audit came, and what it says."""
+
+    RUNNING = "running"
+    CLEAN = "clean"
+    FINDINGS = "findings"
+    FAILED = "failed"
+
+
 metadata = MetaData(
     naming_convention={
         "pk": "%(table_name)s_pkey",

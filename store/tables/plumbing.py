@@ -12,13 +12,15 @@ from sqlalchemy import (
     Numeric,
     PrimaryKeyConstraint,
     Table,
+    Text,
     UniqueConstraint,
     Uuid,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from store.tables.base import count, document, metadata, moment, tenant, word
+from domain.circuit import CircuitState
+from store.tables.base import count, document, metadata, moment, one_of, tenant, word
 
 provider_budgets = Table(
     "provider_budgets",
@@ -29,7 +31,19 @@ provider_budgets = Table(
     count("burst"),
     Column("refill_per_second", Numeric(9, 3), nullable=False),
     moment("updated_at", now=True),
+    # The circuit of the region, and what a throttled or refused answer asks of every process.
+    Column("circuit", Text, nullable=False, server_default=text(f"'{CircuitState.CLOSED}'")),
+    count("failures", 0),
+    count("trips", 0),
+    word("circuit_problem", nullable=True),
+    moment("circuit_changed_at", nullable=True),
+    moment("circuit_until", nullable=True),
+    moment("paused_until", nullable=True),
+    count("quota_refusals", 0),
+    word("quota_problem", nullable=True),
+    moment("quota_until", nullable=True),
     PrimaryKeyConstraint("tenant_id", "region"),
+    one_of("circuit", CircuitState),
     CheckConstraint("tokens BETWEEN 0 AND burst", name="tokens_within_burst"),
     CheckConstraint("burst > 0 AND refill_per_second > 0", name="budget_positive"),
 )

@@ -157,7 +157,7 @@ async def test_nothing_runs_without_a_server(cellar: Cellar, state: str) -> None
     [
         ("UPDATE reservations SET units = -1", "units_not_negative"),
         ("UPDATE reservations SET target_instances = -1", "instances_not_negative"),
-        ("UPDATE instances SET state = 'lost'", "state_known"),
+        ("UPDATE instances SET state = 'nowhere'", "state_known"),
         ("UPDATE pools SET state = 'asleep'", "pools_state_known"),
         ("UPDATE pools SET purchase_model = 'borrowed'", "purchase_model_known"),
         ("UPDATE pools SET arch = 'mips'", "arch_known"),

@@ -29,6 +29,8 @@ TRIGGERS = {
     "count_changed_slots",
     "count_removed_slots",
     "book_capacity",
+    "append_only",
+    "append_only_truncate",
 }
 
 
