@@ -22,7 +22,8 @@ from activities.placement_calls import (
     RegionReleased,
     RegionRequest,
 )
-from activities.ports import BatchSpec, Catalog, Compute, ProviderError, ProviderErrorKind, Server
+from activities.ports import Catalog, Compute, ProviderError, ProviderErrorKind, Server
+from activities.provider_acts import Doomed, Order, ProviderActs
 from domain.acquisition import (
     AcquisitionTerms,
     Failure,
@@ -39,6 +40,7 @@ from domain.pool import PurchaseModel
 from store import fleet
 from store import slots as store_slots
 from store.engine import Connection, Engine
+from store.licences import Place
 from store.workloads import lock_workload
 
 FINAL_KINDS = frozenset(
@@ -61,6 +63,7 @@ class AcquiringActivities:
         engine: Engine,
         compute: Compute,
         catalog: Catalog,
+        acts: ProviderActs,
         *,
         identity: str,
         policy: PlacementPolicy,
@@ -70,6 +73,7 @@ class AcquiringActivities:
     ) -> None:
         self._engine = engine
         self._compute = compute
+        self._acts = acts
         self._catalog = catalog
         self._identity = identity
         self._policy = policy
@@ -82,7 +86,7 @@ class AcquiringActivities:
         """Bring every open slot in the region to ACTIVE, or fail it with its reason."""
         pauses = Pauses(self._poll_seconds)
         while True:
-            activity.heartbeat()
+            await self._wait_for_licence(request)
             slots, servers = await self._look(request)
             steps = next_steps(
                 [_slot(row) for row in slots], [_server(one) for one in servers], self._now(), self._terms
@@ -93,9 +97,17 @@ class AcquiringActivities:
                 return RegionAcquired(
                     region=request.region, active=active, failures=await self._failures(request)
                 )
-            await self._delete(request.region, steps.delete)
+            await self._acts.delete(_place(request), _left_over(request, steps, slots, servers))
             await self._launch(request, slots, steps.request)
             await pauses.pause(moved=steps.moved)
+
+    async def _wait_for_licence(self, request: RegionRequest) -> None:
+        """Nothing is launched or deleted before the fleet has been looked at lately."""
+        place, pauses = _place(request), Pauses(self._poll_seconds)
+        while not await self._acts.licensed(place):
+            activity.heartbeat(f"read-only in {request.region}: waiting for cycles that agree")
+            await pauses.pause(moved=False)
+        activity.heartbeat()
 
     async def _look(self, request: RegionRequest) -> tuple[Sequence[sa.RowMapping], Sequence[Server]]:
         """Slots and servers. Live slots are read first: a server bound meanwhile must not seem to vanish."""
@@ -131,7 +143,6 @@ class AcquiringActivities:
         self, connection: Connection, request: RegionRequest, failures: Sequence[Failure]
     ) -> None:
         """End slots, and keep the workload out of their pools for a while."""
-        until = self._now() + timedelta(seconds=self._policy.backoff_seconds)
         await store_slots.mark_failed(connection, request.tenant_id, request.workload_id, failures)
         for failure in sorted({one.pool_id: one for one in failures}.values()):
             await store_slots.back_off(
@@ -139,7 +150,8 @@ class AcquiringActivities:
                 tenant_id=request.tenant_id,
                 workload_id=request.workload_id,
                 pool_id=failure.pool_id,
-                until=until,
+                now=self._now(),
+                terms=self._policy,
                 problem=failure.problem,
             )
         for failure in failures:
@@ -162,18 +174,6 @@ class AcquiringActivities:
             )
         return tuple(PoolFailure(kind=kind_of_fault(row["problem"]), **row) for row in rows)
 
-    async def _delete(self, region: str, server_ids: Sequence[str]) -> None:
-        """Ask for every deletion, then tell of the first that was refused: one server holds up no other."""
-        refused: ProviderError | None = None
-        for server_id in server_ids:
-            activity.heartbeat()
-            try:
-                await asyncio.to_thread(self._compute.delete, region, server_id)
-            except ProviderError as error:
-                refused = refused or error
-        if refused is not None:
-            raise application_error(refused) from refused
-
     async def _launch(
         self, request: RegionRequest, slots: Sequence[sa.RowMapping], wanted: Sequence[Request]
     ) -> None:
@@ -191,22 +191,22 @@ class AcquiringActivities:
                 async with self._engine.begin() as connection:
                     await self._fail(connection, request, _without_lease(one, row))
             else:
-                await self._create(request, one.slot_keys, launch_spec(request, row, contract, lease))
+                spec = launch_spec(request, row, contract, lease)
+                cause = f"generation {row['generation']} of {request.workload_id}"
+                order = Order(spec, one.slot_keys, row["created_at"], contract.tier, cause)
+                await self._create(request, order)
 
-    async def _create(self, request: RegionRequest, wanted: Sequence[str], spec: BatchSpec) -> None:
+    async def _create(self, request: RegionRequest, order: Order) -> None:
         """Ask once. What the answer leaves open is found by the next list, not by asking again."""
-        settle = timedelta(seconds=self._terms.settle_seconds)
-        async with self._engine.begin() as connection:
-            slots = await store_slots.mark_requested(
-                connection, request.tenant_id, wanted, at=self._now(), settle=settle
-            )
-        if not slots:
+        asked = await self._acts.book(_place(request), order)
+        if not asked:
             return
         try:
-            await asyncio.to_thread(self._compute.create_batch, spec, len(slots))
+            await self._acts.create(order.spec, len(asked))
         except ProviderError as error:
             if error.kind in FINAL_KINDS and not error.in_doubt:
-                failures = [Failure(slot, spec.metadata["sco_pool"], str(error)) for slot in slots]
+                pool = order.spec.metadata["sco_pool"]
+                failures = [Failure(slot, pool, str(error)) for slot in asked]
                 async with self._engine.begin() as connection:
                     await self._fail(connection, request, failures)
             elif error.retry_after_seconds is not None:
@@ -227,10 +227,15 @@ class AcquiringActivities:
 
     @activity.defn(name=RELEASE)
     async def release_region(self, request: RegionRequest) -> RegionReleased:
-        """Delete the servers of slots that are to be given back, and end the slots when they are gone."""
+        """Delete the servers of slots that are to be given back, and end the slots when they are gone.
+
+        A deletion that hangs at the provider is left to a later sweep: its slot stays booked until then.
+        """
         released, pauses = 0, Pauses(self._poll_seconds)
+        patience = timedelta(seconds=self._terms.delete_patience_seconds)
+        moved_at = self._now()
         while True:
-            activity.heartbeat(released)
+            await self._wait_for_licence(request)
             slots, servers = await self._look(request)
             present = {one.server_id: one for one in servers}
             leaving = [row for row in slots if row["state"] == SlotState.RELEASING]
@@ -239,12 +244,43 @@ class AcquiringActivities:
                 await store_slots.mark_gone(connection, request.tenant_id, request.workload_id, gone)
             released += len(gone)
             metrics.RELEASED.labels(request.region).inc(len(gone))
-            if len(gone) == len(leaving):
-                return RegionReleased(region=request.region, released=released)
+            moved_at = self._now() if gone else moved_at
+            if len(gone) == len(leaving) or self._now() - moved_at > patience:
+                stuck = len(leaving) - len(gone)
+                return RegionReleased(region=request.region, released=released, stuck=stuck)
             staying = [present[row["server_id"]] for row in leaving if row["server_id"] in present]
-            asked = [one.server_id for one in staying if one.status is not ServerStatus.DELETING]
-            await self._delete(request.region, asked)
+            asked = [
+                _doomed(request, one, "given back: it is beyond the plan")
+                for one in staying
+                if one.status is not ServerStatus.DELETING
+            ]
+            await self._acts.delete(_place(request), asked)
             await pauses.pause(moved=bool(gone or asked))
+
+
+def _place(request: RegionRequest) -> Place:
+    return Place(request.tenant_id, request.partition_id, request.region)
+
+
+def _left_over(
+    request: RegionRequest, steps: Steps, slots: Sequence[sa.RowMapping], servers: Sequence[Server]
+) -> list[Doomed]:
+    """The servers that have no use, each with the reason that the slots give."""
+    why = {
+        row["server_id"]: f"its slot has {row['state']}: {row['problem'] or 'nobody needs it'}"
+        for row in slots
+    }
+    slot_of = {row["slot_key"]: row["server_id"] for row in slots}
+    why |= {one.server_id or slot_of[one.slot_key]: one.problem for one in steps.fail}
+    known = {one.server_id: one for one in servers}
+    return [
+        _doomed(request, known[server_id], why.get(server_id, "one more than its batch has slots for"))
+        for server_id in steps.delete
+    ]
+
+
+def _doomed(request: RegionRequest, server: Server, cause: str) -> Doomed:
+    return Doomed(server.server_id, cause, request.workload_id, server.pool_id, server.batch_key)
 
 
 def _without_lease(wanted: Request, row: sa.RowMapping) -> list[Failure]:

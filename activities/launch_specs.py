@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from activities.placement_calls import RegionRequest
 from activities.ports import BatchSpec
 from domain.contract import Contract
-from domain.tags import MANAGED_TAG, partition_tag, purchase_model_tag, workload_tag
+from domain.tags import server_tags
 from domain.user_data import node_contract, user_data
 
 
@@ -30,13 +30,10 @@ def launch_spec(
             "sco_generation": str(slot["generation"]),
             "sco_pool": slot["pool_id"],
             "sco_purchase_model": purchase_model,
+            "sco_shape": slot["shape_key"],
+            "sco_units": str(slot["units_per_instance"]),
         },
-        tags=(
-            MANAGED_TAG,
-            partition_tag(request.partition_id),
-            purchase_model_tag(purchase_model),
-            workload_tag(request.workload_id),
-        ),
+        tags=server_tags(request.partition_id, request.workload_id, purchase_model),
         user_data=user_data(node_contract(contract, request.workload_id)),
         reservation_id=reservation_id,
     )

@@ -81,8 +81,11 @@ class ReleasePlan(Frozen):
 
 
 class RegionReleased(Frozen):
+    """`stuck` deletions hang at the provider: a later run sees them through."""
+
     region: str
     released: int
+    stuck: int = 0
 
 
 class WorkloadRequest(Frozen):

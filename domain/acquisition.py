@@ -45,10 +45,14 @@ class ServerStatus(StrEnum):
 
 
 class AcquisitionTerms(Frozen):
-    """How patient a launch is. A batch that keeps failing is given up, and planned elsewhere."""
+    """How patient a launch is. A batch that keeps failing is given up, and planned elsewhere.
+
+    A deletion that the provider does not carry out is waited for so long, and then left to later.
+    """
 
     settle_seconds: Annotated[float, Field(gt=0)] = 10
     build_patience_seconds: Annotated[float, Field(gt=0)] = 900
+    delete_patience_seconds: Annotated[float, Field(gt=0)] = 300
     max_attempts: Annotated[int, Field(ge=1, le=20)] = 4
 
 

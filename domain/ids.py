@@ -34,6 +34,14 @@ def placement_workflow_id(partition_id: str, workload_id: str) -> str:
     return f"placement/{partition_id}/{workload_id}"
 
 
+def reconcile_workflow_id(partition_id: str) -> str:
+    return f"reconcile/{partition_id}"
+
+
+def audit_workflow_id(audit_id: UUID) -> str:
+    return f"audit/{audit_id}"
+
+
 def partition_queue(partition_id: str) -> str:
     """Task queue of one partition: adding a partition adds a queue, not code."""
     return f"partition-{partition_id}"

@@ -8,8 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from domain.acquisition import AcquisitionTerms
+from domain.backoff import BackoffTerms
 from domain.contract import CapShare
 from domain.model import Frozen
+from domain.reconcile import ReconcileTerms
 
 
 class ScoringPolicy(Frozen):
@@ -24,13 +26,12 @@ class ScoringPolicy(Frozen):
     quota_alarm_share: CapShare = Decimal("0.20")
 
 
-class PlacementPolicy(Frozen):
+class PlacementPolicy(BackoffTerms):
     """How a claim is spread, and how long a failed launch keeps it out of a pool."""
 
     probation_cap_share: CapShare = Decimal("0.05")
     floor_min_halls: Annotated[int, Field(ge=1, le=16)] = 3
     staleness_seconds: Annotated[int, Field(ge=1)] = 120
-    backoff_seconds: Annotated[int, Field(ge=1)] = 300
     batch_instances: Annotated[int, Field(ge=1, le=500)] = 50
 
 
@@ -40,3 +41,4 @@ class Policy(Frozen):
     scoring: ScoringPolicy = ScoringPolicy()
     placement: PlacementPolicy = PlacementPolicy()
     acquisition: AcquisitionTerms = AcquisitionTerms()
+    reconcile: ReconcileTerms = ReconcileTerms()

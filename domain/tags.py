@@ -9,6 +9,16 @@ MANAGED_TAG = "sco:managed"
 _DIGEST_LENGTH = 12
 
 
+def server_tags(partition_id: str, workload_id: str, purchase_model: str) -> tuple[str, ...]:
+    """The tags that every server of ours carries from its create on."""
+    return (
+        MANAGED_TAG,
+        partition_tag(partition_id),
+        purchase_model_tag(purchase_model),
+        workload_tag(workload_id),
+    )
+
+
 def workload_tag(workload_id: str) -> str:
     return _tag("workload", workload_id)
 

@@ -47,6 +47,10 @@ class Pace:
     build_patience_seconds: float = 900.0
     backoff_seconds: int = 60
     provider_calls_per_second: int = 40
+    cycle_seconds: float = 10.0
+    recovery_cycle_seconds: float = 0.5
+    lapse_seconds: float = 60.0
+    pace_window_seconds: float = 15.0
 
 
 class ControlPlane:
@@ -167,6 +171,12 @@ class ControlPlane:
             "acquisition": {
                 "settle_seconds": self.pace.settle_seconds,
                 "build_patience_seconds": self.pace.build_patience_seconds,
+            },
+            "reconcile": {
+                "cycle_seconds": self.pace.cycle_seconds,
+                "recovery_cycle_seconds": self.pace.recovery_cycle_seconds,
+                "lapse_seconds": self.pace.lapse_seconds,
+                "pace_window_seconds": self.pace.pace_window_seconds,
             },
         }
         path = self.data_dir / POLICY_FILE

@@ -15,6 +15,16 @@ IN_NEED = sa.text(
       WHERE tenant_id = :tenant AND partition_id = :partition AND planned_version < claim_version
         AND updated_at < now() - interval '10 seconds'
       UNION ALL
+      SELECT w.workload_id, 'it lost instances', 2
+      FROM workloads w
+      JOIN claims c ON (c.tenant_id, c.workload_id, c.version)
+                     = (w.tenant_id, w.workload_id, w.planned_version)
+      WHERE w.tenant_id = :tenant AND w.partition_id = :partition AND w.phase IN ('placed', 'shortfall')
+        AND c.units > w.shortfall_units + (
+          SELECT coalesce(sum(r.units), 0) FROM reservations r
+          WHERE (r.tenant_id, r.workload_id) = (w.tenant_id, w.workload_id)
+        )
+      UNION ALL
       SELECT i.workload_id, 'it has slots without a running server', 2
       FROM instances i JOIN workloads w USING (tenant_id, workload_id)
       WHERE i.tenant_id = :tenant AND i.partition_id = :partition

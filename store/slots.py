@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.acquisition import ENDED_STATES, LIVE_STATES, Binding, Failure, SlotState
+from domain.backoff import BackoffTerms
 from store.engine import Connection
 from store.registry import lock_capacity
-from store.tables import instances, pool_backoffs, pools
+from store.tables import instances, pool_backoffs, pools, reservations
 from store.workloads import lock_workload
 
 # What was asked for is given back once it is known what came of it: its server may still show.
@@ -92,9 +93,23 @@ async def _slots(
 ) -> Sequence[sa.RowMapping]:
     joined = instances.join(
         pools, sa.and_(pools.c.tenant_id == instances.c.tenant_id, pools.c.pool_id == instances.c.pool_id)
+    ).join(
+        reservations,
+        sa.and_(
+            *(
+                reservations.c[name] == instances.c[name]
+                for name in ("tenant_id", "workload_id", "pool_id", "shape_key")
+            )
+        ),
     )
     query = (
-        sa.select(instances, pools.c.hall, pools.c.flavor, pools.c.purchase_model)
+        sa.select(
+            instances,
+            pools.c.hall,
+            pools.c.flavor,
+            pools.c.purchase_model,
+            reservations.c.units_per_instance,
+        )
         .select_from(joined)
         .where(
             instances.c.tenant_id == tenant_id,
@@ -185,6 +200,37 @@ async def mark_failed(
         )
 
 
+async def mark_lost(
+    connection: Connection, tenant_id: str, workload_id: str, losses: Sequence[Failure], at: datetime
+) -> Sequence[sa.RowMapping]:
+    """The servers of these slots are gone or useless: what they held is to be placed anew.
+
+    Returns the slots that were running until now, each with its pool and when it began to run; a slot
+    that somebody else has ended meanwhile is left alone.
+    """
+    await _lock_slots(connection, tenant_id, workload_id, [one.slot_key for one in losses])
+    running = (
+        sa.select(instances.c.slot_key, instances.c.pool_id, instances.c.server_id, instances.c.active_at)
+        .where(
+            instances.c.tenant_id == tenant_id,
+            instances.c.slot_key.in_([one.slot_key for one in losses]),
+            instances.c.state == SlotState.ACTIVE,
+        )
+        .order_by(instances.c.slot_key)
+    )
+    lost = (await connection.execute(running)).mappings().all()
+    named = {"tenant": tenant_id, "workload": workload_id, "slots": [row["slot_key"] for row in lost]}
+    await connection.execute(LOWER_TARGETS, named)
+    why = {one.slot_key: one.problem for one in losses}
+    for row in lost:
+        await connection.execute(
+            _slot_update(tenant_id, [row["slot_key"]]).values(
+                state=SlotState.LOST, problem=why[row["slot_key"]], updated_at=at
+            )
+        )
+    return lost
+
+
 async def failures_since_plan(
     connection: Connection, tenant_id: str, workload_id: str, region: str
 ) -> Sequence[sa.RowMapping]:
@@ -249,25 +295,33 @@ async def releasing(connection: Connection, tenant_id: str, workload_id: str) ->
 
 
 async def back_off(
-    connection: Connection, *, tenant_id: str, workload_id: str, pool_id: str, until: datetime, problem: str
+    connection: Connection,
+    *,
+    tenant_id: str,
+    workload_id: str,
+    pool_id: str,
+    now: datetime,
+    terms: BackoffTerms,
+    problem: str,
 ) -> None:
-    """Keep a workload out of a pool for a while after a failed launch."""
-    row = {
-        "tenant_id": tenant_id,
-        "workload_id": workload_id,
-        "pool_id": pool_id,
-        "until": until,
-        "failures": 1,
+    """Keep a workload out of a pool for a while after a failed launch or an early loss.
+
+    Each further one within a clean period doubles the while, up to its limit.
+    """
+    key = {"tenant_id": tenant_id, "workload_id": workload_id, "pool_id": pool_id}
+    query = (
+        sa.select(pool_backoffs.c.failures, pool_backoffs.c.until)
+        .where(*(pool_backoffs.c[name] == value for name, value in key.items()))
+        .with_for_update()
+    )
+    earlier = (await connection.execute(query)).first()
+    failures = terms.failures_so_far(earlier[0], earlier[1], now) + 1 if earlier else 1
+    values = {
+        "until": now + timedelta(seconds=terms.backoff_seconds_after(failures)),
+        "failures": failures,
         "problem": problem,
     }
-    statement = insert(pool_backoffs).values(row)
+    statement = insert(pool_backoffs).values(key | values)
     await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["tenant_id", "workload_id", "pool_id"],
-            set_={
-                "until": until,
-                "failures": pool_backoffs.c.failures + 1,
-                "problem": statement.excluded.problem,
-            },
-        )
+        statement.on_conflict_do_update(index_elements=["tenant_id", "workload_id", "pool_id"], set_=values)
     )

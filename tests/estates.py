@@ -16,8 +16,10 @@ from domain.contract import Contract, Tier
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
 from domain.pool import PoolFacts, PoolState
-from store import observations, partitions, rankings, registry, workloads
+from domain.reconcile import FleetPhase, FleetState
+from store import licences, observations, partitions, rankings, registry, workloads
 from store.engine import Engine
+from store.licences import Place
 from store.observations import PoolReport
 from tests.domain.worlds import UNIT
 
@@ -83,6 +85,18 @@ class Estate:
             )
         await self.report(free)
         await self.rank()
+        for region in sorted({one.facts.region for one in self.pools}):
+            await self.license(region)
+
+    async def license(self, region: str = REGION, *, phase: FleetPhase = FleetPhase.NORMAL) -> None:
+        """Let the partition act in a region for as long as a test may last."""
+        place = Place(self.tenant_id, PARTITION, region)
+        state = FleetState(phase, 2, self.clock() + timedelta(days=1000), self.clock())
+        async with self.engine.begin() as connection:
+            await licences.open_cycle(connection, place)
+            await licences.write_cycle(
+                connection, place, state, view=None, fleet=0, backlog=0, at=self.clock()
+            )
 
     async def report(self, free: int, only: Sequence[str] | None = None) -> None:
         reports = [report(one.facts, free) for one in self.pools if only is None or one.facts.pool_id in only]

@@ -29,7 +29,10 @@ from activities.openstack.session import Connections
 from activities.openstack.settings import CloudSettings
 from activities.placing import PlacingActivities
 from activities.ports import Catalog, Compute
+from activities.provider_acts import ProviderActs
 from activities.ranking import RankingActivities
+from activities.reconciling import ReconcilingActivities
+from activities.repairing import PlacementPoke, Repairs
 from activities.sweeping import SweepingActivities
 from domain.ids import partition_queue, provider_queue
 from domain.policy import Policy
@@ -38,10 +41,11 @@ from store.engine import Engine
 from workers.pulse import Pulse
 from workers.settings import WorkerSettings
 from workflows.placement import Placement
+from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, PlacementSweep, Scoring
 from workflows.signals import ForgivingSignals
 
-WORKFLOWS: Sequence[type] = (Placement, Scoring, Observation, PlacementSweep)
+WORKFLOWS: Sequence[type] = (Placement, Reconcile, Scoring, Observation, PlacementSweep)
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)
 # Provider calls of one region are few and slow; the token budget bounds their rate.
@@ -161,26 +165,52 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
 
 def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
     """Hands that call the provider of one region."""
+    policy, identity = wiring.policy, wiring.settings.identity
+    acts = ProviderActs(
+        wiring.engine,
+        provider.compute,
+        identity=identity,
+        terms=policy.reconcile,
+        settle_seconds=policy.acquisition.settle_seconds,
+        now=utc_now,
+    )
     acquiring = AcquiringActivities(
         wiring.engine,
         provider.compute,
         provider.catalog,
-        identity=wiring.settings.identity,
-        policy=wiring.policy.placement,
-        terms=wiring.policy.acquisition,
+        acts,
+        identity=identity,
+        policy=policy.placement,
+        terms=policy.acquisition,
         now=utc_now,
         poll_seconds=wiring.settings.poll_seconds,
     )
-    observing = ObservingActivities(
-        wiring.engine, provider.catalog, policy=wiring.policy.scoring, now=utc_now
+    repairs = Repairs(
+        wiring.engine,
+        provider.compute,
+        acts,
+        PlacementPoke(wiring.client),
+        identity=identity,
+        terms=policy.reconcile,
+        backoff=policy.placement,
+        now=utc_now,
     )
+    reconciling = ReconcilingActivities(
+        wiring.engine, provider.compute, repairs, terms=policy.reconcile, now=utc_now
+    )
+    observing = ObservingActivities(wiring.engine, provider.catalog, policy=policy.scoring, now=utc_now)
     return make_worker(
         wiring.client,
         provider_queue(region),
         wiring.settings,
         slots=REGION_SLOTS,
         workflows=[Observation],
-        activities=[acquiring.acquire_region, acquiring.release_region, observing.observe_region],
+        activities=[
+            acquiring.acquire_region,
+            acquiring.release_region,
+            observing.observe_region,
+            reconciling.reconcile_region,
+        ],
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 import structlog
 import uvloop
@@ -30,6 +32,7 @@ from workers.assemble import (
 )
 from workers.outbox_pump import OutboxPump
 from workers.policy import PolicyRefused, read_policy
+from workers.promises import keep_reconciling
 from workers.schedules import ensure_schedules
 from workers.settings import WorkerSettings
 
@@ -68,20 +71,24 @@ async def run(
             server, _ = start_http_server(settings.metrics_port, LOOPBACK, registry)
             opened.callback(server.shutdown)
         await ensure_schedules(client, settings)
-        await _serve(workers, _pump(settings, engine), stop)
+        chores = [pump.run(stop)] if (pump := _pump(settings, engine)) is not None else []
+        if settings.cloud_file is not None:
+            chores.append(keep_reconciling(client, settings, stop))
+        await _serve(workers, chores, stop)
 
 
 def _pump(settings: WorkerSettings, engine: Engine) -> OutboxPump | None:
     return OutboxPump(engine, settings.nats_url, now=utc_now) if settings.nats_url else None
 
 
-async def _serve(workers: list[Worker], pump: OutboxPump | None, stop: asyncio.Event) -> None:
-    """Run every worker and the pump; the first one that fails stops the process with its error."""
+async def _serve(
+    workers: list[Worker], chores: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event
+) -> None:
+    """Run every worker and chore; the first one that fails stops the process with its error."""
     tasks = [asyncio.create_task(worker.run(), name=worker.task_queue) for worker in workers]
-    if pump is not None:
-        tasks.append(asyncio.create_task(pump.run(stop), name="outbox"))
+    tasks += [asyncio.create_task(chore) for chore in chores]
     stopped = asyncio.create_task(stop.wait(), name="stop")
-    log.info("worker_started", queues=[worker.task_queue for worker in workers], outbox=pump is not None)
+    log.info("worker_started", queues=[worker.task_queue for worker in workers], chores=len(chores))
     done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     await asyncio.gather(*(worker.shutdown() for worker in workers))

@@ -52,5 +52,30 @@ SWEEP_RETRY = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_attempt
 # How many workloads one sweep may poke; the next sweep takes the rest.
 SWEEP_LIMIT = 200
 
+# Lists a region's servers twice, with the settle time in between; 20,000 of them are read in a minute.
+AUDIT_TIMEOUT = timedelta(minutes=4)
+# A region that nobody looks at for so long fails the audit: what was not seen is not clean.
+AUDIT_PATIENCE = timedelta(minutes=8)
+AUDIT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_attempts=3)
+
 PHASE = SearchAttributeKey.for_keyword("ScoPhase")
 PLACING = "placing"
+
+# Lists tens of thousands of servers and rebuilds their records; a longer cycle is a worker that hangs.
+CYCLE_TIMEOUT = timedelta(minutes=5)
+# A cycle that no worker takes up is given up for the next one, which sees everything anew.
+CYCLE_PATIENCE = timedelta(minutes=10)
+# A failed list is no cycle. The next one is asked for after a pause, by the workflow and not by retries.
+CYCLE_RETRY = RetryPolicy(maximum_attempts=1)
+FAILED_CYCLE_PAUSE = timedelta(seconds=10)
+# Hundreds of notifications in a second ask for one look, and a look costs tokens of the region's budget.
+LOOK_AT_MOST_EVERY = timedelta(seconds=2)
+
+# Looks at a few dozen leases and makes two calls for each that is due, behind the token budget.
+LEASES_TIMEOUT = timedelta(minutes=10)
+# Leases are due days before they end: what these attempts do not reach is left to the next look.
+LEASES_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=5), maximum_interval=timedelta(seconds=60), maximum_attempts=5
+)
+# What a person reads at a glance; the table holds the rest.
+PROBLEMS_SHOWN = 3

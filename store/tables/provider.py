@@ -57,6 +57,7 @@ drifts = Table(
     word("pool_id", nullable=True),
     word("detail"),
     count("cycles", 1),
+    Column("confirmed", Boolean, nullable=False, server_default=text("false")),
     moment("first_seen_at"),
     moment("last_seen_at"),
     PrimaryKeyConstraint("tenant_id", "partition_id", "region", "kind", "subject"),

@@ -10,8 +10,10 @@ from temporalio.testing import ActivityEnvironment
 from activities.acquiring import AcquiringActivities
 from activities.placement_calls import RegionAcquired, RegionReleased, RegionRequest
 from activities.ports import Catalog
+from activities.provider_acts import ProviderActs
 from domain.acquisition import AcquisitionTerms
 from domain.policy import PlacementPolicy
+from domain.reconcile import ReconcileTerms
 from store.engine import Engine
 from tests.activities.deciding import Placer, counts_are_right
 from tests.activities.provider import Fuse, FusedEngine, ScriptedCompute
@@ -69,10 +71,20 @@ class Acquirer:
             burn(point)
 
         self.compute.on_call = on_call
+        engine = cast(Engine, FusedEngine(self.estate.engine, burn))
+        acts = ProviderActs(
+            engine,
+            self.compute,
+            identity="tests",
+            terms=ReconcileTerms(),
+            settle_seconds=self.terms.settle_seconds,
+            now=self.estate.clock,
+        )
         return AcquiringActivities(
-            cast(Engine, FusedEngine(self.estate.engine, burn)),
+            engine,
             self.compute,
             cast(Catalog, LeaseBook(self.leases)),
+            acts,
             identity="tests",
             policy=PlacementPolicy(),
             terms=self.terms,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import count
 from typing import Any
 
@@ -61,12 +62,12 @@ class ScriptedCompute:
         self.creates.append((spec, count))
         step = self.script.popleft() if self.script else Create()
         for number in range(count if step.made is None else step.made):
-            self.add(spec.metadata, step, number)
+            self.add(spec.metadata, step, number, spec.tags)
         self.on_call("after create")
         if step.answer is not None:
             raise step.answer
 
-    def add(self, metadata: dict[str, str], step: Create, number: int = 0) -> str:
+    def add(self, metadata: dict[str, str], step: Create, number: int = 0, tags: tuple[str, ...] = ()) -> str:
         """Put one server there, as a create with this metadata would."""
         server_id = self.id_of(len(self.made) + 1)
         server = Server(
@@ -77,6 +78,7 @@ class ScriptedCompute:
             status=ServerStatus.BUILDING,
             created_at=self.clock(),
             metadata=metadata,
+            tags=tags,
         )
         fate = step.fates[number % len(step.fates)]
         self.made[server_id] = Made(server, fate, self._now() + step.delay_seconds, fault=step.fault)
@@ -98,6 +100,24 @@ class ScriptedCompute:
         seen = [self._seen(one) for one in self.made.values()]
         self.on_call("after list")
         return [one for one in seen if one is not None]
+
+    def deleted_since(self, region: str, since: datetime) -> frozenset[str]:
+        self.on_call("before deleted")
+        return frozenset(
+            server_id
+            for server_id, one in self.made.items()
+            if one.gone_at is not None and since.timestamp() <= one.gone_at <= self._now()
+        )
+
+    def find(self, region: str, server_id: str) -> Server | None:
+        self.on_call("before find")
+        one = self.made.get(server_id)
+        return None if one is None else self._seen(one)
+
+    def set_tags(self, region: str, server_id: str, tags: Sequence[str]) -> None:
+        self.on_call("before set tags")
+        one = self.made[server_id]
+        one.server = replace(one.server, tags=tuple(tags))
 
     def delete(self, region: str, server_id: str) -> None:
         self.on_call("before delete")
@@ -127,17 +147,7 @@ class ScriptedCompute:
             status, fault = ServerStatus.DELETING, None
         elif now < one.shows_at + BUILD_SECONDS:
             status, fault = ServerStatus.BUILDING, None
-        known = one.server
-        return Server(
-            server_id=known.server_id,
-            batch_key=known.batch_key,
-            pool_id=known.pool_id,
-            workload_id=known.workload_id,
-            status=status,
-            created_at=known.created_at,
-            fault=fault,
-            metadata=known.metadata,
-        )
+        return replace(one.server, status=status, fault=fault)
 
 
 def in_doubt() -> ProviderError:

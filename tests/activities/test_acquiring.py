@@ -81,6 +81,8 @@ async def test_what_a_launch_tells_the_provider(acquirer: Acquirer, name: str) -
         "sco_generation": "1",
         "sco_pool": FIRST,
         "sco_purchase_model": "reclaimable",
+        "sco_shape": "4000m-16384Mi",
+        "sco_units": "1",
     }
     assert {"sco:managed", "sco:purchase-model=reclaimable"} <= set(spec.tags)
     assert spec.user_data.startswith("#cloud-config\n")

@@ -129,6 +129,7 @@ def upgrade() -> None:
         sa.Column("pool_id", sa.Text(), nullable=True),
         sa.Column("detail", sa.Text(), nullable=False),
         sa.Column("cycles", sa.Integer(), server_default=sa.text("1"), nullable=False),
+        sa.Column("confirmed", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("last_seen_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint(

@@ -1,0 +1,330 @@
+"""The hand that puts right what differs: adopts, labels again, gives up the lost, deletes the left over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from temporalio.client import Client
+
+from activities.errors import application_error
+from activities.placement_calls import ClaimChanged, PlacementInput
+from activities.placement_start import start_placement
+from activities.ports import Compute, ProviderError, Server
+from activities.provider_acts import Doomed, ProviderActs, read_only
+from activities.reconcile_calls import Reconciled
+from domain.acquisition import Failure, ServerStatus, SlotState
+from domain.backoff import BackoffTerms
+from domain.ids import slot_key
+from domain.reconcile import (
+    LEFT_OVER,
+    REPLACED,
+    SIGHTINGS,
+    Drift,
+    DriftKind,
+    ReconcileTerms,
+    is_paced,
+    may_be_repaired,
+)
+from domain.tags import server_tags
+from store import adoption, drifts, fleet_facts, licences, slots
+from store.adoption import Record
+from store.audit_log import Action, Entry, record
+from store.engine import Connection, Engine
+from store.licences import Place
+
+Poke = Callable[[Place, str], Awaitable[None]]
+# Records are written in transactions of so many servers, so that none holds its locks for long.
+ADOPT_AT_ONCE = 1_000
+
+
+class PlacementPoke:
+    """Tells placements through one Temporal client. One that is not told is taken up by the sweep."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, place: Place, workload_id: str) -> None:
+        request = PlacementInput(
+            tenant_id=place.tenant_id, partition_id=place.partition_id, workload_id=workload_id
+        )
+        await start_placement(self._client, request, ClaimChanged(why="it lost instances"))
+
+
+class Settled(NamedTuple):
+    """What one transaction wrote down, to be carried out after it."""
+
+    lost: dict[str, list[str]]
+    doomed: list[Doomed]
+    waiting: int
+
+
+class Repairs:
+    """Repairs for one process. `poke` tells the placement of a workload that it has to place anew."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        compute: Compute,
+        acts: ProviderActs,
+        poke: Poke,
+        *,
+        identity: str,
+        terms: ReconcileTerms,
+        backoff: BackoffTerms,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._engine = engine
+        self._compute = compute
+        self._acts = acts
+        self._poke = poke
+        self._identity = identity
+        self._terms = terms
+        self._backoff = backoff
+        self._now = now
+
+    async def repair(
+        self, place: Place, servers: dict[str, Server], drift: Sequence[Drift], done: Reconciled
+    ) -> Reconciled:
+        """Put right what has been seen often enough and fits the pace; the answer tells what was done."""
+        due = await self._due(place, drift)
+        adopted, unwanted = await self._adopt(place, servers, due)
+        retagged = await self._label(place, due)
+        kept = {one.subject for one in due if one.kind is DriftKind.UNRECORDED} - unwanted
+        settled = await self._settle(place, [one for one in due if one.subject not in kept])
+        for workload_id in sorted(settled.lost):
+            await self._poke(place, workload_id)
+        await self._acts.send_deletes(place, settled.doomed)
+        return done.model_copy(
+            update={
+                "adopted": adopted,
+                "retagged": retagged,
+                "lost": sum(len(many) for many in settled.lost.values()),
+                "deleted": len(settled.doomed),
+                "backlog": settled.waiting,
+            }
+        )
+
+    async def _due(self, place: Place, drift: Sequence[Drift]) -> list[Drift]:
+        """What is certain: a loss once the provider confirms it, everything else when seen twice."""
+        async with self._engine.connect() as connection:
+            known = {(row["kind"], row["subject"]): row for row in await drifts.known(connection, place)}
+        patient = self._now() - timedelta(seconds=self._terms.stranger_patience_seconds)
+        return [one for one in drift if _is_certain(one, known.get((one.kind.value, one.subject)), patient)]
+
+    async def _adopt(
+        self, place: Place, servers: dict[str, Server], due: Sequence[Drift]
+    ) -> tuple[int, set[str]]:
+        """Write lost records anew, as far as claims have units for them; returns those that none has."""
+        found = sorted(
+            (servers[one.subject] for one in due if one.kind is DriftKind.UNRECORDED),
+            key=lambda one: (one.workload_id or "", one.batch_key or "", one.server_id),
+        )
+        adopted, unwanted = 0, set[str]()
+        for start in range(0, len(found), ADOPT_AT_ONCE):
+            part = found[start : start + ADOPT_AT_ONCE]
+            async with self._engine.begin() as connection:
+                if not await licences.may_act(connection, place, self._now()):
+                    raise read_only(place)
+                more, surplus = await self._adopt_some(connection, place, part)
+            adopted += more
+            unwanted |= surplus
+        return adopted, unwanted
+
+    async def _adopt_some(
+        self, connection: Connection, place: Place, servers: Sequence[Server]
+    ) -> tuple[int, set[str]]:
+        workloads = {one.workload_id or "" for one in servers}
+        missing = await adoption.missing_units(connection, place.tenant_id, workloads)
+        pools = await adoption.registered(connection, place.tenant_id, {one.pool_id or "" for one in servers})
+        records, surplus = _records(servers, missing, pools)
+        now = self._now()
+        adopted = await adoption.adopt(connection, *place, records, actor=self._identity, at=now)
+        entries = (
+            self._entry(Action.ADOPT, place, _of(one), "its records were lost", batch_key=one.batch_key)
+            for one in servers
+            if one.server_id in adopted
+        )
+        await record(connection, place.tenant_id, now, *entries)
+        await drifts.healed(connection, place, adopted)
+        return len(adopted), surplus
+
+    async def _label(self, place: Place, due: Sequence[Drift]) -> int:
+        """Give servers the tags by which everything else finds them."""
+        wrong = [one for one in due if one.kind is DriftKind.WRONG_TAGS][: self._terms.finds_per_cycle]
+        async with self._engine.begin() as connection:
+            rows = await fleet_facts.slots_of(
+                connection, place, servers={one.subject for one in wrong}, batches=()
+            )
+            entries = (self._entry(Action.SET_TAGS, place, one, one.detail) for one in wrong)
+            await record(connection, place.tenant_id, self._now(), *entries)
+        for row in rows:
+            tags = server_tags(place.partition_id, row["workload_id"], row["purchase_model"])
+            try:
+                await asyncio.to_thread(self._compute.set_tags, place.region, row["server_id"], tags)
+            except ProviderError as error:
+                raise application_error(error) from error
+        return len(rows)
+
+    async def _settle(self, place: Place, due: Sequence[Drift]) -> Settled:
+        """Give up what is lost and write down what is to be deleted, as far as the pace allows."""
+        chosen = [one for one in due if one.kind in REPLACED | LEFT_OVER]
+        if not chosen:
+            return Settled({}, [], 0)
+        now = self._now()
+        async with self._engine.begin() as connection:
+            cycle = await licences.open_cycle(connection, place, lock=True)
+            if cycle.state.acting_until is None or cycle.state.acting_until <= now:
+                raise read_only(place)
+            held = await fleet_facts.held(
+                connection, place.tenant_id, {one.subject for one in chosen if one.kind in LEFT_OVER}
+            )
+            allowance = await licences.allowance(connection, place, cycle.fleet, now, self._terms)
+            repaired, later = may_be_repaired(
+                (one for one in chosen if one.subject not in held), allowance, cycle.state.phase
+            )
+            lost = await self._lose(
+                connection, place, [one for one in repaired if one.kind in REPLACED], cycle
+            )
+            left_over = [_doomed(one) for one in repaired if one.kind in LEFT_OVER]
+            unserving = [_doomed(one) for one in repaired if one.kind is DriftKind.UNSERVING]
+            await record(
+                connection,
+                place.tenant_id,
+                now,
+                *self._acts.entries(place, left_over, paced=True),
+                *self._acts.entries(place, unserving),
+            )
+        return Settled(lost, [*left_over, *unserving], len(later))
+
+    async def _lose(
+        self, connection: Connection, place: Place, losses: Sequence[Drift], cycle: licences.Cycle
+    ) -> dict[str, list[str]]:
+        """End the slots of lost servers, workload by workload in the order of everyone."""
+        now = self._now()
+        of_workload: dict[str, list[Drift]] = {}
+        for one in losses:
+            of_workload.setdefault(one.workload_id, []).append(one)
+        lost: dict[str, list[str]] = {}
+        for workload_id, many in sorted(of_workload.items()):
+            failures = [Failure(one.slot_key or "", one.pool_id, one.detail) for one in many]
+            rows = await slots.mark_lost(connection, place.tenant_id, workload_id, failures, now)
+            lost[workload_id] = [row["server_id"] for row in rows]
+            drift_of = {one.subject: one for one in many}
+            entries = (
+                self._entry(
+                    Action.LOSE,
+                    place,
+                    drift_of[row["server_id"]],
+                    drift_of[row["server_id"]].detail,
+                    paced=is_paced(drift_of[row["server_id"]].kind, cycle.state.phase),
+                )
+                for row in rows
+            )
+            await record(connection, place.tenant_id, now, *entries)
+            await self._avoid(connection, place, workload_id, rows, now)
+        return lost
+
+    async def _avoid(
+        self,
+        connection: Connection,
+        place: Place,
+        workload_id: str,
+        rows: Sequence[sa.RowMapping],
+        now: datetime,
+    ) -> None:
+        """A pool that lost instances soon after their launch is left alone, longer each time."""
+        thrashed = {row["pool_id"] for row in rows if self._backoff.is_thrash(row["active_at"], now)}
+        for pool_id in sorted(thrashed):
+            await slots.back_off(
+                connection,
+                tenant_id=place.tenant_id,
+                workload_id=workload_id,
+                pool_id=pool_id,
+                now=now,
+                terms=self._backoff,
+                problem="an instance was lost soon after its launch",
+            )
+
+    def _entry(
+        self,
+        action: Action,
+        place: Place,
+        drift: Drift,
+        cause: str,
+        *,
+        batch_key: str | None = None,
+        paced: bool = False,
+    ) -> Entry:
+        return Entry(
+            actor=self._identity,
+            action=action,
+            cause=cause,
+            region=place.region,
+            partition_id=place.partition_id,
+            workload_id=drift.workload_id,
+            pool_id=drift.pool_id,
+            batch_key=batch_key or drift.batch_key,
+            server_id=drift.subject,
+            paced=paced,
+        )
+
+
+def _is_certain(drift: Drift, known: sa.RowMapping | None, patient: datetime) -> bool:
+    if known is None or drift.kind is DriftKind.MISMATCH:
+        return False
+    if drift.kind is DriftKind.LOST:
+        return bool(known["confirmed"])
+    if drift.kind is DriftKind.STRANGER and known["first_seen_at"] > patient:
+        return False
+    return bool(known["cycles"] >= SIGHTINGS)
+
+
+def _records(
+    servers: Iterable[Server], missing: dict[str, int], pools: frozenset[str]
+) -> tuple[list[Record], set[str]]:
+    """Slots for as many servers as claims have units for, and the servers that are too many.
+
+    A server that does not say what it serves, or whose pool is not registered, is neither.
+    """
+    records: list[Record] = []
+    surplus: set[str] = set()
+    numbers: dict[str, int] = {}
+    for server in servers:
+        shape, units = server.metadata.get("sco_shape"), server.metadata.get("sco_units", "")
+        if not shape or not units.isdigit() or server.pool_id not in pools:
+            continue
+        workload_id, batch = server.workload_id or "", server.batch_key or ""
+        if missing.get(workload_id, 0) <= 0:
+            surplus.add(server.server_id)
+            continue
+        missing[workload_id] -= int(units)
+        number = numbers[batch] = numbers.get(batch, -1) + 1
+        state = SlotState.ACTIVE if server.status is ServerStatus.ACTIVE else SlotState.BUILDING
+        generation = server.metadata.get("sco_generation", "")
+        records.append(
+            Record(
+                server.server_id,
+                slot_key(batch, number),
+                batch,
+                workload_id,
+                server.pool_id,
+                shape,
+                int(units),
+                int(generation) if generation.isdigit() else 0,
+                state,
+                server.created_at,
+            )
+        )
+    return records, surplus
+
+
+def _of(server: Server) -> Drift:
+    return Drift(DriftKind.UNRECORDED, server.server_id, "", server.workload_id or "", server.pool_id or "")
+
+
+def _doomed(drift: Drift) -> Doomed:
+    return Doomed(drift.subject, drift.detail, drift.workload_id, drift.pool_id, drift.batch_key)
