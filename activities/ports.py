@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.acquisition import ServerStatus
+from domain.circuit import Outcome
 
 
 class ProviderErrorKind(StrEnum):
@@ -162,7 +163,17 @@ class Catalog(Protocol):
 
 
 class TokenBudget(Protocol):
-    """The right to make one call to the provider of a region."""
+    """The right to make one call to the provider of a region, and what the call showed of it.
+
+    A call takes, is sent, and is reported, all in one thread.
+    """
 
     def take(self, region: str) -> None:
-        """Block until a token is taken; `ProviderError(THROTTLED)` when none comes in bounded time."""
+        """Block until a call may go. When none may in bounded time, or none at all now, a ProviderError.
+
+        THROTTLED: no token came, or a pause lasts too long. UNAVAILABLE: the region's circuit is open, or
+        the budget cannot be used. Nothing was sent, so it is never in doubt.
+        """
+
+    def report(self, region: str, outcome: Outcome, retry_after_seconds: float | None) -> None:
+        """How the call ended, and how long the provider asked to wait. It raises nothing."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 
-from activities.openstack.metrics import Outcome, ProviderMetrics
+from activities.openstack.budget import NotSent
+from activities.openstack.errors import retry_after_seconds
+from activities.openstack.metrics import ProviderMetrics
 from activities.ports import ProviderError, TokenBudget
+from domain.circuit import Outcome
 
 _THROTTLED = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.TOO_MANY_REQUESTS)
 
@@ -17,7 +22,8 @@ _THROTTLED = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.TOO_MANY_REQUESTS)
 class BudgetAdapter(HTTPAdapter):
     """Takes a token of its region before each request: logins, discovery, pages and redirects alike.
 
-    It never retries, and no caller can wait longer than its time limits.
+    How each request ended is reported to the budget, which tells everybody when the region is unwell. It
+    never retries, and no caller can wait longer than its time limits.
     """
 
     def __init__(
@@ -28,12 +34,14 @@ class BudgetAdapter(HTTPAdapter):
         *,
         timeout_seconds: tuple[float, float],
         max_connections: int,
+        now: Callable[[], datetime],
     ) -> None:
         super().__init__(pool_connections=max_connections, pool_maxsize=max_connections, max_retries=0)
         self._region = region
         self._budget = budget
         self._metrics = metrics
         self._timeout_seconds = timeout_seconds
+        self._now = now
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
         """Send one request. ProviderError when there is no token: then nothing was sent.
@@ -45,16 +53,24 @@ class BudgetAdapter(HTTPAdapter):
             response = super().send(request, **{**options, "timeout": self._timeout_seconds})
         except requests.RequestException as error:
             timed_out = isinstance(error, requests.Timeout)
-            self._metrics.called(self._region, Outcome.TIMEOUT if timed_out else Outcome.UNREACHABLE)
+            self._ended(Outcome.TIMEOUT if timed_out else Outcome.UNREACHABLE, None)
             raise
-        self._metrics.called(self._region, _outcome(response.status_code))
+        outcome = _outcome(response.status_code)
+        throttled = outcome is Outcome.THROTTLED
+        self._ended(outcome, retry_after_seconds(response, self._now()) if throttled else None)
         return response
+
+    def _ended(self, outcome: Outcome, asked_seconds: float | None) -> None:
+        self._metrics.called(self._region, outcome)
+        self._budget.report(self._region, outcome, asked_seconds)
 
     def _take_token(self) -> None:
         try:
             self._budget.take(self._region)
-        except ProviderError:
-            self._metrics.called(self._region, Outcome.NO_BUDGET)
+        except ProviderError as error:
+            self._metrics.called(
+                self._region, error.outcome if isinstance(error, NotSent) else Outcome.NO_BUDGET
+            )
             raise
 
 

@@ -73,7 +73,7 @@ def _refused(response: requests.Response, prefix: str, creates: bool, now: datet
         _kind_of_status(status, said),
         message,
         in_doubt=in_doubt,
-        retry_after_seconds=_retry_after_seconds(response, now),
+        retry_after_seconds=retry_after_seconds(response, now),
     )
 
 
@@ -147,7 +147,7 @@ def _short(text: str) -> str:
     return flat if len(flat) <= MAX_SAID_LENGTH else flat[: MAX_SAID_LENGTH - 1] + "…"
 
 
-def _retry_after_seconds(response: requests.Response, now: datetime) -> float | None:
+def retry_after_seconds(response: requests.Response, now: datetime) -> float | None:
     """Seconds the provider asks to wait, given as seconds or as a date; None when it does not ask.
 
     At most an hour, so that one absurd answer does not stop a region for good.

@@ -137,6 +137,7 @@ class Connections:
             self._metrics,
             timeout_seconds=(settings.connect_timeout_seconds, settings.read_timeout_seconds),
             max_connections=settings.max_connections,
+            now=self._now,
         )
         http = requests.Session()
         # Neither proxies nor .netrc of whoever started the process decide where credentials go.

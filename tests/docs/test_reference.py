@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from activities.openstack.metrics import Outcome
 from activities.openstack.settings import CloudSettings
 from api import problems
 from api.contracts import ContractBody
 from api.settings import ApiSettings
 from clients.cli.failures import Exit
 from domain.acquisition import AcquisitionTerms
+from domain.circuit import Outcome
 from domain.claim import LeftOutReason
 from domain.contract import TIER_FLOOR
 from domain.policy import PlacementPolicy, ScoringPolicy

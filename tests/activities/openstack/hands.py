@@ -21,6 +21,7 @@ from activities.openstack.metrics import ProviderMetrics
 from activities.openstack.session import Connections
 from activities.openstack.settings import CloudSettings
 from activities.ports import BatchSpec, ProviderError, TokenBudget
+from domain.circuit import Outcome
 from domain.pool import Arch
 from domain.tags import MANAGED_TAG, workload_tag
 from lab.cloud.server import CloudHandle
@@ -32,15 +33,20 @@ IMAGES = {arch: UUID("6f1b1d52-2a3e-4a1c-8f62-0d7d2b0c9a11") for arch in Arch}
 
 
 class CountingBudget:
-    """A budget without a limit that counts what was taken."""
+    """A budget without a limit that counts what was taken and keeps what was reported."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
+        self.reported: list[tuple[str, Outcome, float | None]] = []
         self._lock = Lock()
 
     def take(self, region: str) -> None:
         with self._lock:
             self.taken[region] += 1
+
+    def report(self, region: str, outcome: Outcome, retry_after_seconds: float | None) -> None:
+        with self._lock:
+            self.reported.append((region, outcome, retry_after_seconds))
 
 
 def settings_for(cloud: CloudHandle, **changes: Any) -> CloudSettings:

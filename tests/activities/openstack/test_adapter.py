@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 
@@ -14,11 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from activities.openstack.adapter import BudgetAdapter
 from activities.openstack.metrics import ProviderMetrics
+from domain.circuit import Outcome
 from tests.activities.openstack.hands import REGION, CountingBudget
 
 
 class Answers(BaseHTTPRequestHandler):
-    """`/hop/N` redirects N times, `/silent` says nothing, any other path is a status."""
+    """`/hop/N` redirects N times, `/silent` says nothing, any other path is a status and Retry-After."""
 
     protocol_version = "HTTP/1.1"
     released = Event()
@@ -30,7 +32,8 @@ class Answers(BaseHTTPRequestHandler):
         elif kind == "hop" and int(number) > 0:
             self._answer(302, {"Location": f"http://{self.headers['Host']}/hop/{int(number) - 1}"})
         else:
-            self._answer(200 if kind == "hop" else int(kind), {})
+            waits = {"Retry-After": number} if number else {}
+            self._answer(200 if kind == "hop" else int(kind), waits)
 
     def _answer(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -71,7 +74,12 @@ def http(budget: CountingBudget, registry: CollectorRegistry) -> Iterator[reques
     session.mount(
         "http://",
         BudgetAdapter(
-            REGION, budget, ProviderMetrics(registry), timeout_seconds=(1.0, 0.3), max_connections=2
+            REGION,
+            budget,
+            ProviderMetrics(registry),
+            timeout_seconds=(1.0, 0.3),
+            max_connections=2,
+            now=lambda: datetime.now(UTC),
         ),
     )
     yield session
@@ -114,3 +122,24 @@ def test_each_outcome_is_counted_once(
         "timeout": 1,
         "unreachable": 1,
     }
+
+
+def test_each_outcome_is_reported_with_what_a_throttled_answer_asks_for(
+    http: requests.Session, budget: CountingBudget, address: str
+) -> None:
+    for path in ("204", "404/9", "429/7", "413", "503/9"):
+        http.get(f"{address}/{path}")
+    with pytest.raises(requests.ReadTimeout):
+        http.get(f"{address}/silent")
+    with pytest.raises(requests.ConnectionError):
+        http.get("http://127.0.0.1:1/")
+    assert budget.reported == [
+        (REGION, Outcome.OK, None),
+        (REGION, Outcome.REFUSED, None),
+        (REGION, Outcome.THROTTLED, 7.0),
+        (REGION, Outcome.THROTTLED, None),
+        (REGION, Outcome.FAILED, None),
+        (REGION, Outcome.TIMEOUT, None),
+        (REGION, Outcome.UNREACHABLE, None),
+    ]
+    assert budget.taken[REGION] == 7

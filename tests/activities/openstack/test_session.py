@@ -19,6 +19,7 @@ from lab.cloud.server import CloudHandle
 from store.budget import BudgetStore
 from tests.activities.openstack.hands import (
     REGION,
+    CountingBudget,
     Hands,
     caught,
     seen_by,
@@ -74,7 +75,7 @@ def test_the_first_call_signs_in_and_discovers_once_for_all_threads(cloud: Cloud
 def test_nobody_waits_for_ever_behind_a_login(cloud: CloudHandle) -> None:
     reached, released = Event(), Event()
 
-    class StuckBudget:
+    class StuckBudget(CountingBudget):
         def take(self, region: str) -> None:
             reached.set()
             released.wait(30)
