@@ -1,0 +1,61 @@
+"""Telling reconcile to look at a region now instead of at its next cycle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+
+import structlog
+from prometheus_client import Counter
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.reconcile_calls import LOOK_NOW, LookNow
+
+# However much happens at once, one look sees it all.
+EVERY_SECONDS = 1.0
+ANSWER_WITHIN = timedelta(seconds=5)
+
+LOOKS = Counter("sco_looks_total", "Looks that were asked of reconcile at once", ["partition", "outcome"])
+
+log = structlog.get_logger("looks")
+
+
+class Looks:
+    """Sends at most one signal a second for each partition and region, whatever is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._wanted: set[tuple[str, str]] = set()
+        self._asked = asyncio.Event()
+
+    def ask(self, places: Iterable[tuple[str, str]]) -> None:
+        """Ask for looks, each at a partition's servers in a region. Asking again changes nothing."""
+        self._wanted.update(places)
+        if self._wanted:
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Send until cancelled. What Temporal does not take is sent again a second later."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            places, self._wanted = sorted(self._wanted), set()
+            taken = await asyncio.gather(*(self._send(*place) for place in places))
+            await asyncio.sleep(EVERY_SECONDS)
+            self.ask(place for place, was_taken in zip(places, taken, strict=True) if not was_taken)
+
+    async def _send(self, partition_id: str, region: str) -> bool:
+        """Whether nothing is left to send: it was taken, or nobody reconciles this partition."""
+        workflow = self._client.get_workflow_handle(f"reconcile/{partition_id}")
+        try:
+            await workflow.signal(LOOK_NOW, LookNow(region=region), rpc_timeout=ANSWER_WITHIN)
+        except RPCError as error:
+            missing = error.status is RPCStatusCode.NOT_FOUND
+            LOOKS.labels(partition_id, "nobody" if missing else "failed").inc()
+            log.warning("look_not_taken", partition=partition_id, region=region, problem=error.message)
+            return missing
+        LOOKS.labels(partition_id, "taken").inc()
+        log.info("look_asked", partition=partition_id, region=region)
+        return True
