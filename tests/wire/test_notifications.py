@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,14 @@ from wire.notifications import (
     notifications_subject,
     parse_notification,
 )
+
+DATA_FOLDER = Path(__file__).parent / "data"
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """A notification that Nova 34 sent, traceback left out."""
+    sent: dict[str, Any] = json.loads((DATA_FOLDER / f"{name}.json").read_text())
+    return sent
 
 
 def read(envelope: object, subject: str = SUBJECT) -> Notification:
@@ -163,6 +172,49 @@ def test_a_subject_tells_its_region() -> None:
     assert read(message(), notifications_subject("eu-south-2")).region == "eu-south-2"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "state"),
+    [
+        ("create-end", EventKind.CREATED, "active"),
+        ("create-error", EventKind.ERRORED, "building"),
+        ("update-error", EventKind.ERRORED, "error"),
+        ("build-instances-error", EventKind.ERRORED, "error"),
+        ("power-off-end", EventKind.STOPPED, "stopped"),
+        ("update-stopped", EventKind.STOPPED, "stopped"),
+        ("delete-start", EventKind.OTHER, "stopped"),
+        ("delete-end", EventKind.DELETED, "deleted"),
+        ("update-deleted", EventKind.DELETED, "deleted"),
+    ],
+)
+@pytest.mark.parametrize("pack", [plain, wrapped])
+def test_what_a_real_nova_sent_is_read(name: str, kind: EventKind, state: str, pack: Any) -> None:
+    sent = recorded(name)
+    found = parse_notification(SUBJECT, pack(sent))
+    assert isinstance(found, Notification), found
+    assert (found.kind, found.state, found.event_type) == (kind, state, sent["event_type"])
+    assert found.message_id == sent["message_id"]
+    assert found.emitted_at.isoformat() == sent["timestamp"].replace(" ", "T") + "+00:00"
+    if name != "build-instances-error":
+        assert found.batch_key == "b-0c5de2b1e0d44f6f9f3e6f0e7a7f5b11"
+        assert (found.tenant_id, found.partition_id, found.workload_id) == (
+            "platform",
+            "k8s-eu-north",
+            "orders",
+        )
+
+
+def test_real_faults_are_told_in_nova_s_words() -> None:
+    assert read(recorded("build-instances-error")).fault == (
+        "No valid host was found. There are not enough hosts available."
+    )
+    assert "aborted" in (read(recorded("create-error")).fault or "")
+    assert read(recorded("update-error")).server_id == read(recorded("build-instances-error")).server_id
+
+
+def test_what_a_real_scheduler_sent_is_unrelated() -> None:
+    assert refused(plain(recorded("select-destinations"))) is RefusedAs.UNRELATED
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
@@ -176,7 +228,8 @@ DATA = ("uuid", "instance_uuid", "state", "metadata", "fault", "reason", "state_
 def damaged(draw: st.DrawFn) -> bytes:
     """A notification with some of its fields replaced by anything, and perhaps some bytes changed."""
     kinds = ["instance.update", "instance.delete.end", "compute_task.build_instances.error", "x.y"]
-    envelope = message(draw(st.sampled_from(kinds)))
+    envelope = draw(st.sampled_from([recorded("update-error"), recorded("build-instances-error")]))
+    envelope["event_type"] = draw(st.sampled_from(kinds))
     for name in draw(st.lists(st.sampled_from(DATA), max_size=4)):
         envelope["payload"]["nova_object.data"][name] = draw(JSON)
     for name in draw(st.lists(st.sampled_from(FIELDS), max_size=1)):
