@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+import structlog
 from prometheus_client import Gauge
 from temporalio import activity
 
@@ -16,9 +18,19 @@ from activities.ports import Catalog, PoolObservation, ProviderError, QuotaState
 from activities.scoring_calls import OBSERVE, Observed, ObserveRequest
 from domain.policy import ScoringPolicy
 from domain.pool import Pool
-from domain.quota import Headroom, InstanceSize, Launching, QuotaUsage, Usage, headroom
-from store import observations, registry
-from store.engine import Engine
+from domain.quota import (
+    Headroom,
+    InstanceSize,
+    Launching,
+    Level,
+    QuotaUsage,
+    Usage,
+    headroom,
+    levels,
+    share_left,
+)
+from store import observations, quota_holds, quota_reports, registry
+from store.engine import Connection, Engine
 from store.observations import PoolReport
 from store.registry import PoolFilter
 
@@ -27,6 +39,22 @@ GIB_MIB = 1024
 
 QUOTA_LEFT = Gauge("sco_quota_left_ratio", "The smallest share of a provider quota that is left", ["region"])
 QUOTA_ALARM = Gauge("sco_quota_alarm", "1 while a provider quota is at or below its alarm share", ["region"])
+QUOTA_HOLD = Gauge(
+    "sco_quota_hold_seconds",
+    "How long launches are still held after a refusal for quota; 0 without",
+    ["region"],
+)
+log = structlog.get_logger("observing")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the provider said of one region, and the quota hold from before it was asked."""
+
+    pools: Sequence[PoolObservation]
+    usage: QuotaUsage
+    lost_halls: frozenset[str]
+    held_until: datetime | None
 
 
 class ObservingActivities:
@@ -44,12 +72,7 @@ class ObservingActivities:
     async def observe_region(self, request: ObserveRequest) -> Observed:
         """Refresh capacity, outlook, quota, prices and lost halls of one region."""
         region = request.region
-        try:
-            seen = await asyncio.to_thread(self._catalog.observe, region)
-            quota = await asyncio.to_thread(self._catalog.quota, region)
-            lost = await asyncio.to_thread(self._catalog.lost_halls, region)
-        except ProviderError as error:
-            raise application_error(error) from error
+        said = await self._ask(request)
         async with self._engine.begin() as connection:
             pools = await registry.list_pools(
                 connection, request.tenant_id, PoolFilter(region=region), limit=POOLS_PER_REGION
@@ -57,16 +80,52 @@ class ObservingActivities:
             # One lock for all that follows, in the order of everyone.
             await registry.lock_capacity(connection, request.tenant_id, [pool.pool_id for pool in pools])
             planned = await observations.unlaunched(connection, request.tenant_id, region)
-            reports = self._reports(region, pools, seen, _pending(pools, planned), _usage(quota))
+            pending = _pending(pools, planned)
+            reports = self._reports(pools, said.pools, pending, said.usage)
             await observations.report_pools(connection, request.tenant_id, reports, self._now())
             for hall in sorted({pool.hall for pool in pools}):
-                await observations.set_hall_lost(connection, request.tenant_id, hall, lost=hall in lost)
+                await observations.set_hall_lost(
+                    connection, request.tenant_id, hall, lost=hall in said.lost_halls
+                )
+            await self._report_quota(connection, request, said, pending)
         metrics.OBSERVED_AT.labels(region).set(self._now().timestamp())
-        return Observed(region=region, pools=len(reports), lost_halls=tuple(sorted(lost)))
+        return Observed(region=region, pools=len(reports), lost_halls=tuple(sorted(said.lost_halls)))
+
+    async def _ask(self, request: ObserveRequest) -> _Said:
+        """What the provider says now. A hold is read first: what is said later may end it."""
+        region = request.region
+        async with self._engine.connect() as connection:
+            held_until = await quota_holds.held_until(connection, request.tenant_id, region)
+        try:
+            return _Said(
+                pools=await asyncio.to_thread(self._catalog.observe, region),
+                usage=_usage(await asyncio.to_thread(self._catalog.quota, region)),
+                lost_halls=await asyncio.to_thread(self._catalog.lost_halls, region),
+                held_until=held_until,
+            )
+        except ProviderError as error:
+            raise application_error(error) from error
+
+    async def _report_quota(
+        self, connection: Connection, request: ObserveRequest, said: _Said, pending: Sequence[Launching]
+    ) -> None:
+        """Record every quota, say once that one runs low, and end a hold when none is near its limit."""
+        tenant_id, region = request.tenant_id, request.region
+        found = levels(said.usage, pending, alarm_share=self._policy.quota_alarm_share)
+        began = await quota_reports.report(connection, tenant_id, region, found, self._now())
+        eased = said.held_until is not None and not any(one.alarm for one in found)
+        if eased and await quota_holds.clear(connection, tenant_id, region, until=said.held_until):
+            log.info("quota_hold_cleared", region=region)
+        held_until = await quota_holds.held_until(connection, tenant_id, region)
+        for one in found:
+            if one.resource in began:
+                log.warning("quota_low", region=region, **one.model_dump(mode="json"), left=one.left)
+        held = 0.0 if held_until is None else max(0.0, (held_until - self._now()).total_seconds())
+        QUOTA_HOLD.labels(region).set(held)
+        _tell(region, found)
 
     def _reports(
         self,
-        region: str,
         pools: Sequence[Pool],
         seen: Sequence[PoolObservation],
         pending: Sequence[Launching],
@@ -99,7 +158,6 @@ class ObservingActivities:
                     guaranteed_price_per_hour_usd=Decimal(one.guaranteed_price_per_hour_usd),
                 )
             )
-        _publish(region, rooms.values())
         return reports
 
 
@@ -124,7 +182,7 @@ def _usage(quota: QuotaState) -> QuotaUsage:
     )
 
 
-def _publish(region: str, rooms: Collection[Headroom]) -> None:
-    shares = [room.share_left for room in rooms if room.share_left is not None]
-    QUOTA_LEFT.labels(region).set(float(min(shares, default=Decimal(1))))
-    QUOTA_ALARM.labels(region).set(int(any(room.alarm for room in rooms)))
+def _tell(region: str, found: Sequence[Level]) -> None:
+    share = share_left(found)
+    QUOTA_LEFT.labels(region).set(1.0 if share is None else float(share))
+    QUOTA_ALARM.labels(region).set(int(any(one.alarm for one in found)))

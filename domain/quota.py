@@ -93,6 +93,26 @@ class Launching(Frozen):
         return max(0, self.asked - self.listed)
 
 
+class Level(Frozen):
+    """How full one quota is. A limit of None is unlimited; `pending` is asked for and not counted yet."""
+
+    resource: QuotaResource
+    limit: Count | None
+    used: Count
+    pending: Count
+    alarm: bool
+
+    @property
+    def left(self) -> int | None:
+        """What is left once everything pending runs; None is unlimited."""
+        return None if self.limit is None else max(0, self.limit - self.used - self.pending)
+
+    @property
+    def share_left(self) -> Decimal | None:
+        """The share of the limit that is left; of a limit of zero nothing is left."""
+        return None if self.left is None else _share(self.left, self.limit)
+
+
 class Headroom(Frozen):
     """What a quota leaves. None means unlimited.
 
@@ -106,6 +126,20 @@ class Headroom(Frozen):
     alarm: bool
 
 
+def levels(
+    usage: QuotaUsage, launching: Iterable[Launching] = (), *, alarm_share: CapShare = _ALARM_SHARE
+) -> tuple[Level, ...]:
+    """Every quota in the order of `QuotaResource`; its alarm sounds when `alarm_share` or less is left."""
+    waiting = tuple(launching)
+    return tuple(_level(resource, usage.of(resource), waiting, alarm_share) for resource in QuotaResource)
+
+
+def share_left(found: Iterable[Level]) -> Decimal | None:
+    """The smallest share that is left of any limited resource; None when nothing is limited."""
+    shares = [one.share_left for one in found if one.share_left is not None]
+    return min(shares, default=None)
+
+
 def headroom(
     usage: QuotaUsage,
     size: InstanceSize,
@@ -117,26 +151,27 @@ def headroom(
 
     On a tie of two resources the first in the order of `QuotaResource` is named as binding.
     """
-    pending = tuple(launching)
-    left = {
-        resource: _left(
-            usage.of(resource), sum(each.uncounted * each.size.takes(resource) for each in pending)
-        )
-        for resource in QuotaResource
-    }
-    limited = {resource: amount for resource, amount in left.items() if amount is not None}
-    if not limited:
+    found = levels(usage, launching, alarm_share=alarm_share)
+    fits = {one.resource: one.left // size.takes(one.resource) for one in found if one.left is not None}
+    if not fits:
         return Headroom(instances=None, share_left=None, binding=None, alarm=False)
-    fits = {resource: amount // size.takes(resource) for resource, amount in limited.items()}
     binding = min(fits, key=lambda resource: fits[resource])
-    share = min(_share(amount, usage.of(resource)) for resource, amount in limited.items())
-    return Headroom(instances=fits[binding], share_left=share, binding=binding, alarm=share <= alarm_share)
+    return Headroom(
+        instances=fits[binding],
+        share_left=share_left(found),
+        binding=binding,
+        alarm=any(one.alarm for one in found),
+    )
 
 
-def _left(usage: Usage, pending: int) -> int | None:
-    return None if usage.limit is None else max(0, usage.limit - usage.used - pending)
+def _level(
+    resource: QuotaResource, usage: Usage, launching: Iterable[Launching], alarm_share: CapShare
+) -> Level:
+    pending = sum(each.uncounted * each.size.takes(resource) for each in launching)
+    left = None if usage.limit is None else usage.limit - usage.used - pending
+    alarm = left is not None and _share(left, usage.limit) <= alarm_share
+    return Level(resource=resource, limit=usage.limit, used=usage.used, pending=pending, alarm=alarm)
 
 
-def _share(left: int, usage: Usage) -> Decimal:
-    """The share of a limit that is left; of a limit of zero nothing is left."""
-    return Decimal(left) / usage.limit if usage.limit else Decimal(0)
+def _share(left: int, limit: int | None) -> Decimal:
+    return Decimal(left) / limit if limit else Decimal(0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import cast
 
+import psycopg
 import pytest
 import pytest_asyncio
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
 from activities.observing import ObservingActivities
@@ -17,6 +20,7 @@ from activities.ports import Catalog, PoolObservation, ProviderError, ProviderEr
 from activities.scoring_calls import Observed, ObserveRequest
 from domain.placement.scoring import PoolInputs
 from domain.policy import ScoringPolicy
+from store import quota_holds
 from tests.activities.deciding import Placer, counts_are_right, halls
 from tests.estates import TENANT, Estate, contract
 
@@ -32,6 +36,7 @@ class TalkingCatalog:
     free: int = 10
     free_24h: int = 8
     quota_now: QuotaState = BOUNDLESS
+    refused_meanwhile: Callable[[], None] | None = None
     lost: frozenset[str] = frozenset()
     silent_about: tuple[str, ...] = ()
     price: str | None = None
@@ -60,6 +65,8 @@ class TalkingCatalog:
         return [*spoken, replace(spoken[0], flavor="unheard.of")]
 
     def quota(self, region: str) -> QuotaState:
+        if self.refused_meanwhile is not None:
+            self.refused_meanwhile()
         return self.quota_now
 
     def lost_halls(self, region: str) -> frozenset[str]:
@@ -78,6 +85,21 @@ class Observer:
             self.estate.engine, cast(Catalog, self.catalog), policy=ScoringPolicy(), now=self.estate.clock
         )
         return await hands.observe_region(ObserveRequest(tenant_id=TENANT, region="eu-north"))
+
+    async def budget(self) -> None:
+        await self.estate.rows(
+            "INSERT INTO provider_budgets (tenant_id, region, tokens, burst, refill_per_second)"
+            " VALUES (:tenant, 'eu-north', 5, 5, 1)",
+            tenant=TENANT,
+        )
+
+    async def hold(self) -> datetime | None:
+        async with self.estate.engine.begin() as connection:
+            return await quota_holds.hold(connection, TENANT, "eu-north", "no cores", self.estate.clock())
+
+    async def held_until(self) -> datetime | None:
+        async with self.estate.engine.connect() as connection:
+            return await quota_holds.held_until(connection, TENANT, "eu-north")
 
     async def known(self, column: str, pool_id: str = POOL) -> object:
         query = f"SELECT {column} FROM pools JOIN pool_capacity USING (tenant_id, pool_id) WHERE pool_id = :p"
@@ -181,3 +203,73 @@ async def test_a_provider_that_does_not_answer_changes_nothing(observer: Observe
         await observer.observe(refusal=ProviderError(ProviderErrorKind.UNAVAILABLE, "no answer"))
     assert (failed.value.type, failed.value.non_retryable) == ("unavailable", False)
     assert await observer.known("reported_at") == before
+
+
+NEARLY_FULL, EASY = QuotaState(400, 330, None, 0, 100, 6), QuotaState(400, 100, None, 0, 100, 6)
+
+
+async def test_an_errored_server_and_a_planned_slot_are_each_counted_once(observer: Observer) -> None:
+    """The provider counts six that run, one in error and one just asked for; three more are planned."""
+    await Placer(observer.estate).place(10)
+    await observer.estate.rows(
+        "UPDATE instances SET requested_at = :at WHERE slot_key ="
+        " (SELECT min(slot_key) FROM instances WHERE state = 'planned')",
+        at=observer.estate.clock(),
+    )
+    await observer.observe(quota_now=QuotaState(100, 8 * 4, None, 0, 20, 8))
+    rows = await observer.estate.rows(
+        "SELECT resource, quota_limit, used, pending, alarm FROM quota_reports ORDER BY 1"
+    )
+    assert rows == [
+        ("cores", 100, 32, 12, False),
+        ("instances", 20, 8, 3, False),
+        ("ram_mib", None, 0, 3 * 16 * 1024, False),
+    ]
+    assert await observer.known("quota_instances") == 9
+
+
+async def test_a_low_quota_is_told_once_until_it_was_better(observer: Observer) -> None:
+    async def told(quota: QuotaState) -> list[tuple[object, ...]]:
+        with capture_logs() as logs:
+            await observer.observe(quota_now=quota)
+        return [
+            (one["region"], one["resource"], one["limit"], one["left"])
+            for one in logs
+            if one["event"] == "quota_low"
+        ]
+
+    assert await told(EASY) == []
+    assert await told(NEARLY_FULL) == [("eu-north", "cores", 400, 70)]
+    assert await told(NEARLY_FULL) == []
+    assert await told(EASY) == []
+    assert await told(NEARLY_FULL) == [("eu-north", "cores", 400, 70)]
+
+
+async def test_a_quota_hold_lasts_while_a_quota_is_low_and_ends_with_room(observer: Observer) -> None:
+    hold_of = {"region": "eu-north"}
+    await observer.budget()
+    until = await observer.hold()
+    observer.estate.clock.move(10)
+    await observer.observe(quota_now=NEARLY_FULL)
+    assert await observer.held_until() == until
+    assert REGISTRY.get_sample_value("sco_quota_hold_seconds", hold_of) == 50
+    await observer.observe(quota_now=EASY)
+    assert await observer.held_until() is None
+    assert REGISTRY.get_sample_value("sco_quota_hold_seconds", hold_of) == 0
+
+
+async def test_a_refusal_while_the_provider_is_asked_stays_held(observer: Observer, dsn: str) -> None:
+    await observer.budget()
+    await observer.hold()
+    observer.estate.clock.move(3600)
+
+    def refused() -> None:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(
+                "UPDATE provider_budgets SET quota_refusals = 2, quota_until = quota_until + interval '1 day'"
+            )
+
+    await observer.observe(quota_now=EASY, refused_meanwhile=refused)
+    assert await observer.held_until() is not None
+    await observer.observe(quota_now=EASY, refused_meanwhile=None)
+    assert await observer.held_until() is None

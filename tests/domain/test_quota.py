@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.quota import Headroom, InstanceSize, Launching, QuotaResource, QuotaUsage, Usage, headroom
+from domain.quota import (
+    Headroom,
+    InstanceSize,
+    Launching,
+    Level,
+    QuotaResource,
+    QuotaUsage,
+    Usage,
+    headroom,
+    levels,
+    share_left,
+)
 
 SIZE = InstanceSize(cores=8, ram_mib=32_768)
 UNLIMITED = Usage(limit=None, used=7)
@@ -133,3 +144,29 @@ def test_servers_in_error_use_quota_and_are_not_counted_again() -> None:
 def test_a_limit_of_zero_leaves_nothing() -> None:
     found = headroom(quota(instances=0), SIZE)
     assert (found.instances, found.share_left, found.alarm) == (0, Decimal(0), True)
+
+
+@given(quotas, sizes, launches)
+def test_levels_and_headroom_say_the_same(
+    usage: QuotaUsage, size: InstanceSize, launching: list[Launching]
+) -> None:
+    found, room = levels(usage, launching), headroom(usage, size, launching)
+    assert [one.resource for one in found] == list(QuotaResource)
+    assert share_left(found) == room.share_left
+    assert any(one.alarm for one in found) == room.alarm
+    for one in found:
+        assert (one.left is None) == (one.share_left is None) == (one.limit is None)
+        if one.left is not None and room.instances is not None:
+            assert room.instances * size.takes(one.resource) <= one.left
+
+
+def test_each_quota_has_an_alarm_of_its_own() -> None:
+    usage = QuotaUsage(
+        instances=Usage(limit=10, used=6), cores=Usage(limit=100, used=48), ram_mib=Usage(limit=-1, used=5)
+    )
+    asked = Launching(size=SIZE, asked=3, listed=1)
+    assert levels(usage, [asked]) == (
+        Level(resource=QuotaResource.INSTANCES, limit=10, used=6, pending=2, alarm=True),
+        Level(resource=QuotaResource.CORES, limit=100, used=48, pending=16, alarm=False),
+        Level(resource=QuotaResource.RAM_MIB, limit=None, used=5, pending=65_536, alarm=False),
+    )
