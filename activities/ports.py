@@ -122,6 +122,28 @@ class RegionCatalog:
     group_of: dict[tuple[str, str], str]
 
 
+@dataclass(frozen=True, slots=True)
+class LeasedCapacity:
+    """One reservation of a lease. `hall` and `flavor` are None where no one hall or flavor is named."""
+
+    reservation_id: str
+    status: str
+    hall: str | None
+    flavor: str | None
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One lease of our project, with the provider's own word for its status. `ends_at` is a whole minute."""
+
+    lease_id: str
+    name: str
+    status: str
+    ends_at: datetime
+    reservations: tuple[LeasedCapacity, ...]
+
+
 class Compute(Protocol):
     """Servers of the orchestrator's project, one region at a time."""
 
@@ -160,6 +182,15 @@ class Catalog(Protocol):
 
     def committed_reservations(self, region: str) -> dict[tuple[str, str], str]:
         """Blazar reservation ids by (hall, flavor) of active leases."""
+
+    def leases(self, region: str) -> Sequence[Lease]:
+        """Every lease of our project that the provider keeps, ended ones included, by id."""
+
+    def extend_lease(self, region: str, lease_id: str, ends_at: datetime) -> None:
+        """Let a lease end at `ends_at`, a whole minute; one that ends then or later is left as it is.
+
+        Safe to repeat. NO_VALID_HOST when the hosts are promised to others then, NOT_FOUND when it is gone.
+        """
 
 
 class TokenBudget(Protocol):

@@ -7,34 +7,29 @@ each pool, which Nova's aggregates list as their hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from activities.openstack.aggregates import group_of_host, read_aggregates
+from activities.openstack.answers import Answer
 from activities.openstack.flavors import SKU_SPEC, FlavorBook
+from activities.openstack.leases import BlazarLeases, active_reservations
 from activities.openstack.session import Connections
 from activities.openstack.settings import CloudSettings
-from activities.ports import PoolObservation, QuotaState, RegionCatalog
+from activities.ports import Lease, PoolObservation, QuotaState, RegionCatalog
 from domain.pool import PurchaseModel
 
-RESERVATION_SERVICE = "reservation"
 RATE_CARD, FORWARD_CAPACITY, HALLS = "/rate-card", "/forward-capacity", "/halls"
-GROUP_KEY = "sco:group"
 _UNLIMITED = -1
 
 Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Answer(BaseModel):
-    """A part of an answer that we read; what we do not read may change."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _Place(_Answer):
+class _Place(Answer):
     hall: str
     flavor: str
     purchase_model: PurchaseModel
@@ -46,7 +41,7 @@ class _Rate(_Place):
     guaranteed_price_per_hour: Price
 
 
-class _RateCard(_Answer):
+class _RateCard(Answer):
     currency: Literal["USD"]
     rates: tuple[_Rate, ...]
 
@@ -57,44 +52,18 @@ class _Capacity(_Place):
     min_free: Count
 
 
-class _ForwardCapacity(_Answer):
+class _ForwardCapacity(Answer):
     hours: Literal[24]
     capacity: tuple[_Capacity, ...]
 
 
-class _Hall(_Answer):
+class _Hall(Answer):
     hall: str
     status: Literal["up", "lost"]
 
 
-class _Halls(_Answer):
+class _Halls(Answer):
     halls: tuple[_Hall, ...]
-
-
-class _Reservation(_Answer):
-    id: str
-    status: str
-    host_group: str | None = None
-    flavor_id: str | None = None
-
-
-class _Lease(_Answer):
-    status: str
-    end_date: str
-    reservations: tuple[_Reservation, ...]
-
-
-class _Leases(_Answer):
-    leases: tuple[_Lease, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Aggregate:
-    """A Nova aggregate: the correlation group of its hosts, and the hall they stand in."""
-
-    group: str
-    hall: str
-    hosts: frozenset[str]
 
 
 class OpenStackCatalog:
@@ -104,18 +73,18 @@ class OpenStackCatalog:
         self._rates = settings.rates_service_type
         self._connections = connections
         self._flavors = flavors
+        self._leases = BlazarLeases(connections, flavors)
 
     def catalog(self, region: str) -> RegionCatalog:
         """Flavors, halls and correlation groups of a region, asked for anew."""
         flavors = self._flavors.read(region)
         with self._connections.calling(region, "read the aggregates, halls and rate card") as client:
-            aggregates = _aggregates(client.connection.compute.aggregates())
+            hosts = group_of_host(read_aggregates(client))
             halls = sorted(each.name for each in client.connection.compute.availability_zones())
             card = _RateCard.model_validate(client.read(self._rates, RATE_CARD))
-        group_of_host = {host: each.group for each in aggregates for host in sorted(each.hosts)}
         group_of = {}
         for rate in card.rates:
-            flavor, group = flavors.get(rate.flavor), group_of_host.get(rate.host_group)
+            flavor, group = flavors.get(rate.flavor), hosts.get(rate.host_group)
             if flavor is not None and group is not None and SKU_SPEC in flavor.facts.extra_specs:
                 group_of[rate.hall, flavor.facts.extra_specs[SKU_SPEC]] = group
         facts = sorted((each.facts for each in flavors.values()), key=lambda flavor: flavor.name)
@@ -158,36 +127,15 @@ class OpenStackCatalog:
 
     def committed_reservations(self, region: str) -> dict[tuple[str, str], str]:
         """Reservation ids of active leases by (hall, flavor); of several the one that lasts longest."""
-        names = {flavor.flavor_id: name for name, flavor in self._flavors.known(region).items()}
-        with self._connections.calling(region, "read the leases") as client:
-            answer = _Leases.model_validate(client.read(RESERVATION_SERVICE, "/leases"))
-            aggregates = _aggregates(client.connection.compute.aggregates())
-        hall_of_host = {host: each.hall for each in aggregates for host in each.hosts}
-        active = [
-            (lease.end_date, reservation.id, reservation)
-            for lease in answer.leases
-            if lease.status == "ACTIVE"
-            for reservation in lease.reservations
-            if reservation.status == "active"
-        ]
-        found = {}
-        for _, reservation_id, reservation in sorted(active, key=lambda each: each[:2]):
-            hall, flavor = (
-                hall_of_host.get(reservation.host_group or ""),
-                names.get(reservation.flavor_id or ""),
-            )
-            if hall is not None and flavor is not None:
-                found[hall, flavor] = reservation_id
-        return found
+        return active_reservations(self._leases.read(region))
 
+    def leases(self, region: str) -> Sequence[Lease]:
+        """Every lease of our project, by id."""
+        return self._leases.read(region)
 
-def _aggregates(listed: Any) -> list[_Aggregate]:
-    """Aggregates that stand for a correlation group, by name; others group hosts for other reasons."""
-    return [
-        _Aggregate(each.metadata[GROUP_KEY], str(each.availability_zone), frozenset(each.hosts or ()))
-        for each in sorted(listed, key=lambda aggregate: str(aggregate.name))
-        if GROUP_KEY in (each.metadata or {})
-    ]
+    def extend_lease(self, region: str, lease_id: str, ends_at: datetime) -> None:
+        """Let a lease end at `ends_at`; one that ends then or later is left as it is."""
+        self._leases.extend(region, lease_id, ends_at)
 
 
 def _observation(region: str, rate: _Rate, capacity: _Capacity) -> PoolObservation:

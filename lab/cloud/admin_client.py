@@ -88,6 +88,10 @@ class AdminClient:
         """`lost` or `up`."""
         self._call("POST", "/hall", {"hall": hall, "status": status})
 
+    def set_leases(self, region: str, *, full: bool) -> None:
+        """While the calendar is full, no lease of the region can be prolonged."""
+        self._call("POST", "/leases", {"region": region, "full": full})
+
     def clock(self) -> dict[str, Any]:
         return self._call("GET", "/clock")
 

@@ -16,6 +16,7 @@ from lab.cloud.region import Region
 
 DATE_FORMAT = "%Y-%m-%d %H:%M"
 BEFORE_END = timedelta(hours=1)
+NOT_ENOUGH = "Not enough hosts available"
 _TYPES = ("flavor:instance", "virtual:instance")
 
 
@@ -63,6 +64,8 @@ def update_lease(region: Region, lease: Lease, asked: dict[str, Any]) -> None:
             Reservation(each.id, each.group, each.resource_type, amounts[each.id])
             for each in lease.reservations
         ]
+        if region.leases.full and end > lease.end_at:
+            raise CloudError(500, NOT_ENOUGH)
         _check_room(
             region, Lease(**{**_booking(lease), "start_at": start, "end_at": end, "reservations": changed})
         )
@@ -160,7 +163,7 @@ def _group(region: Region, asked: dict[str, Any], amount: int, start: datetime, 
     room = {each.name: each.reservable - region.leases.peak_amount(each.name, start, end) for each in fitting}
     best = max(fitting, key=lambda each: (room[each.name], each.name), default=None)
     if best is None or room[best.name] < amount:
-        raise CloudError(500, "Not enough hosts available")
+        raise CloudError(500, NOT_ENOUGH)
     return best
 
 
@@ -195,7 +198,7 @@ def _check_room(region: Region, lease: Lease) -> None:
         wanted = sum(each.amount for each in lease.reservations if each.group == name)
         taken = region.leases.peak_amount(name, lease.start_at, lease.end_at, without=[lease.id])
         if taken + wanted > region.groups[name].reservable:
-            raise CloudError(500, "Not enough hosts available")
+            raise CloudError(500, NOT_ENOUGH)
 
 
 def _date(text: object) -> datetime:

@@ -53,9 +53,13 @@ class Lease:
 
 
 class LeaseBook:
-    """The leases of one region, and the calendar that follows from them."""
+    """The leases of one region, and the calendar that follows from them.
+
+    While it is `full` no lease can be prolonged, as if others had booked all that comes after.
+    """
 
     def __init__(self) -> None:
+        self.full = False
         self._leases: dict[str, Lease] = {}
 
     def add(self, lease: Lease) -> None:

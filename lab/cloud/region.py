@@ -168,8 +168,8 @@ class Region:
     # Leases
 
     def seed_leases(self) -> None:
-        """One lease for each committed group, active since yesterday."""
-        now = self.now()
+        """One lease for each committed group, active since yesterday. Blazar counts in whole minutes."""
+        now = self.now().replace(second=0, microsecond=0)
         for group in self.committed_groups():
             amount = lease_amount(self.settings.seed, group.plan)
             reservation = Reservation(

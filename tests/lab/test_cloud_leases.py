@@ -172,6 +172,65 @@ def test_the_calendar_shows_who_holds_what(cloud: CloudHandle) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"hours": -1}, "End date must be later than current and start date"),
+        ({"days": -3}, "End date must be later than current and start date"),
+    ],
+)
+def test_a_lease_is_not_shortened_into_the_past(
+    cloud: CloudHandle, ends: dict[str, float], message: str
+) -> None:
+    connection = cloud.connect()
+    held = leases(connection)[GROUP]
+    answer = connection.reservation.put(f"/leases/{held['id']}", json={"end_date": at(cloud, **ends)})
+
+    assert (answer.status_code, answer.json()["error_message"]) == (400, message)
+    assert leases(connection)[GROUP] == held
+
+
+def test_an_ended_lease_cannot_be_prolonged(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    held = leases(connection)[GROUP]
+    cloud.admin.advance(31 * 86_400)
+    answer = connection.reservation.put(f"/leases/{held['id']}", json={"end_date": at(cloud, days=9)})
+
+    assert (answer.status_code, answer.json()["error_message"]) == (
+        400,
+        "Terminated leases can only be renamed",
+    )
+
+
+def test_a_lease_is_not_prolonged_over_what_others_have_booked(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    entry, held = cloud.admin.capacity()[GROUP], leases(connection)[GROUP]
+    later = {"start_date": at(cloud, days=31), "end_date": at(cloud, days=40)}
+    booked = book(cloud, connection, reservation={"amount": entry["reservable"]}, **later)
+    answers = [
+        connection.reservation.put(f"/leases/{held['id']}", json={"end_date": at(cloud, days=days)})
+        for days in (32, 31)
+    ]
+
+    assert booked.status_code == 201
+    assert [answer.status_code for answer in answers] == [500, 200]
+    assert answers[0].json()["error_message"] == "Not enough hosts available"
+
+
+def test_a_full_calendar_refuses_to_prolong_and_nothing_else(cloud: CloudHandle) -> None:
+    connection = cloud.connect()
+    path = f"/leases/{leases(connection)[GROUP]['id']}"
+    cloud.admin.set_leases(REGION, full=True)
+    prolonged = connection.reservation.put(path, json={"end_date": at(cloud, days=60)})
+    shortened = connection.reservation.put(path, json={"end_date": at(cloud, days=20)})
+    cloud.admin.set_leases(REGION, full=False)
+    later = connection.reservation.put(path, json={"end_date": at(cloud, days=60)})
+
+    assert [answer.status_code for answer in (prolonged, shortened, later)] == [500, 200, 200]
+    with pytest.raises(ValueError, match="give true or false"):
+        cloud.admin.set_leases(REGION, full="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("wanted", "status", "message"),
     [
         ({"reservation": {"amount": 10_000}}, 500, "Not enough hosts available"),

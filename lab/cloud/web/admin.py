@@ -45,6 +45,7 @@ class AdminApi:
             ("/capacity", self.set_capacity, "POST"),
             ("/quota", self.set_quota, "POST"),
             ("/hall", self.set_hall, "POST"),
+            ("/leases", self.set_leases, "POST"),
             ("/clock", self.clock, "GET"),
             ("/clock", self.set_clock, "POST"),
             ("/tokens", self.expire_tokens, "DELETE"),
@@ -161,6 +162,15 @@ class AdminApi:
             raise CloudError(400, f"hall status {status!r} is unknown: give lost or up")
         self.cloud.set_hall(str(asked.get("hall")), lost=status == "lost")
         return json({"hall": asked["hall"], "status": status})
+
+    def set_leases(self, request: Request) -> Response:
+        """Let no lease of a region be prolonged while its calendar is `full`."""
+        asked = body_of(request)
+        region = self._region_named(asked.get("region"))
+        if not isinstance(asked.get("full"), bool):
+            raise CloudError(400, f"full {asked.get('full')!r} is not allowed: give true or false")
+        region.leases.full = asked["full"]
+        return json({"region": region.name, "full": region.leases.full})
 
     def clock(self, request: Request) -> Response:
         return json({"now": self.cloud.clock.now().isoformat(), "speed": self.cloud.clock.speed})
