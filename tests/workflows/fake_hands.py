@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
+from activities.leasing_calls import RENEW_LEASES, LeasesWatched, RenewLeasesRequest
 from activities.placement_calls import (
     ACQUIRE,
     DECIDE,
@@ -47,11 +49,13 @@ from lab.stack.binaries import find
 from lab.stack.temporal import SEARCH_ATTRIBUTES
 from workers.assemble import WORKFLOWS, make_worker
 from workers.settings import WorkerSettings
+from workflows.leases import LeaseWatch
 from workflows.scoring import Observation
 
 TENANT = "platform"
 UNITS = 42
 PATIENCE_SECONDS = 30.0
+NEXT_END = datetime(2030, 1, 31, 10, tzinfo=UTC)
 
 
 class FakeHands:
@@ -73,6 +77,9 @@ class FakeHands:
         self.unreachable: frozenset[str] = frozenset()
         self.no_claim = False
         self.lost_answers = 0
+        self.watched = LeasesWatched(
+            region="here", leases=9, renewed=2, alarms=0, problems=(), next_end_at=NEXT_END
+        )
         self.calls: list[tuple[str, Any]] = []
         self.held: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = {}
@@ -184,6 +191,11 @@ class FakeHands:
         await self._called(OBSERVE, request)
         return Observed(region=request.region, pools=144, lost_halls=())
 
+    @activity.defn(name=RENEW_LEASES)
+    async def renew_leases(self, request: RenewLeasesRequest) -> LeasesWatched:
+        await self._called(RENEW_LEASES, request)
+        return self.watched.model_copy(update={"region": request.region})
+
     @activity.defn(name=SWEEP)
     async def sweep(self, request: SweepRequest) -> Swept:
         await self._called(SWEEP, request)
@@ -221,8 +233,8 @@ class Stage:
                 provider_queue(region),
                 settings,
                 slots=20,
-                workflows=[Observation],
-                activities=[hands.acquire, hands.release, hands.observe],
+                workflows=[Observation, LeaseWatch],
+                activities=[hands.acquire, hands.release, hands.observe, hands.renew_leases],
             )
             for region in hands.regions
         ]
