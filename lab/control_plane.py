@@ -141,6 +141,7 @@ class ControlPlane:
         return [
             *(sys.executable, "-m", "lab.cloud", "--port", str(self._port(CLOUD))),
             *("--data-dir", str(folder), "--speed", str(self.pace.cloud_speed)),
+            *("--nats-url", self.stack.nats_url),
         ]
 
     def _store_environment(self) -> dict[str, str]:

@@ -19,7 +19,11 @@ def main() -> int:
     options = _parser().parse_args()
     try:
         settings = CloudSettings(
-            port=options.port, data_dir=options.data_dir, speed=options.speed, seed=options.seed
+            port=options.port,
+            data_dir=options.data_dir,
+            speed=options.speed,
+            seed=options.seed,
+            nats_url=options.nats_url,
         )
         running = RunningCloud(settings)
     except (ValidationError, ValueError, OSError) as error:
@@ -39,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", type=Path, required=True, help="folder for state and credentials")
     parser.add_argument("--speed", type=float, default=defaults.speed, help="cloud seconds per real second")
     parser.add_argument("--seed", type=int, default=defaults.seed, help="decides capacities and prices")
+    parser.add_argument("--nats-url", help="where notifications are published; none are without it")
     return parser
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 
 from lab.cloud.faults import ArmedRule, FaultRule
+from lab.cloud.notifications import NotificationFaults
 
 TIMEOUT_SECONDS = 30.0
 Params = Sequence[tuple[str, str]]
@@ -91,6 +92,10 @@ class AdminClient:
     def set_leases(self, region: str, *, full: bool) -> None:
         """While the calendar is full, no lease of the region can be prolonged."""
         self._call("POST", "/leases", {"region": region, "full": full})
+
+    def set_notification_faults(self, faults: NotificationFaults) -> None:
+        """How notifications go astray from now on."""
+        self._call("POST", "/notifications", faults.model_dump(mode="json"))
 
     def clock(self) -> dict[str, Any]:
         return self._call("GET", "/clock")

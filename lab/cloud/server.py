@@ -25,6 +25,7 @@ from lab.cloud.identity import (
     USER_NAME,
     Secrets,
 )
+from lab.cloud.notifications import Herald
 from lab.cloud.settings import CloudSettings
 from lab.cloud.snapshot import load, save, write_private
 from lab.cloud.web.app import build_app
@@ -82,10 +83,11 @@ class RunningCloud:
     def __init__(self, settings: CloudSettings) -> None:
         state = load(settings.data_dir) if settings.data_dir is not None else None
         self.cloud = Cloud(settings, state)
+        self.herald = Herald(self.cloud, settings.nats_url) if settings.nats_url is not None else None
         self._socket = _bind(settings.port)
         self.base_url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
-            build_app(self.cloud, self.base_url, self._remember),
+            build_app(self.cloud, self.base_url, self._remember, self.herald),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -97,7 +99,12 @@ class RunningCloud:
             write_private(settings.data_dir / CREDENTIALS_FILE, content)
 
     async def serve(self) -> None:
-        await self.server.serve(sockets=[self._socket])
+        telling = asyncio.create_task(self.herald.run()) if self.herald is not None else None
+        try:
+            await self.server.serve(sockets=[self._socket])
+        finally:
+            if telling is not None:
+                telling.cancel()
 
     def _remember(self) -> None:
         if self.cloud.settings.data_dir is not None:

@@ -26,11 +26,13 @@ class CloudSettings(Frozen):
 
     `speed` is cloud seconds per real second; 0 is a manual clock that moves only when advanced.
     `token_wall_seconds` is real time, because clients compare expiry with their own clock.
-    A secret left at None is taken from the saved state, else made up.
+    A secret left at None is taken from the saved state, else made up. `nats_url` is where notifications
+    go; without it none are sent.
     """
 
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
     data_dir: Path | None = None
+    nats_url: str | None = None
     seed: int = 20_260
     speed: Annotated[float, Field(ge=0, le=10_000)] = 1.0
     build_seconds: Seconds = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -64,6 +64,8 @@ class ServerTable:
         self._last_changed: dict[str, Server] = {}
         self._deleted: dict[str, Server] = {}
         self.next_sequence = 1
+        # Told of every server that changed or went.
+        self.watcher: Callable[[Server], None] = lambda server: None
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -106,6 +108,7 @@ class ServerTable:
         server.rendered.clear()
         self._last_changed.pop(server.id, None)
         self._last_changed[server.id] = server
+        self.watcher(server)
 
     def remove(self, server: Server) -> None:
         """Take a deleted server out of the live lists; it stays visible to `changed_since`."""
@@ -113,6 +116,7 @@ class ServerTable:
             self._forget(key, server.sequence)
         del self._by_id[server.id], self._by_sequence[server.sequence]
         self._bury(server)
+        self.watcher(server)
 
     def page(self, query: ServerQuery, limit: int, marker: Server | None = None) -> Page:
         """Up to `limit` servers after `marker`, newest first unless the query says otherwise."""

@@ -14,6 +14,7 @@ from domain.pool import PurchaseModel
 from lab.cloud.cloud import Cloud
 from lab.cloud.errors import CloudError
 from lab.cloud.faults import FaultRule
+from lab.cloud.notifications import Herald, NotificationFaults
 from lab.cloud.quota import RESOURCES
 from lab.cloud.records import Server
 from lab.cloud.region import Region
@@ -29,6 +30,7 @@ class AdminApi:
     """What a test or a scenario may do to the cloud, and what it may know."""
 
     cloud: Cloud
+    herald: Herald | None = None
 
     def routes(self) -> list[BaseRoute]:
         table: tuple[tuple[str, Handler, str], ...] = (
@@ -46,6 +48,7 @@ class AdminApi:
             ("/quota", self.set_quota, "POST"),
             ("/hall", self.set_hall, "POST"),
             ("/leases", self.set_leases, "POST"),
+            ("/notifications", self.set_notification_faults, "POST"),
             ("/clock", self.clock, "GET"),
             ("/clock", self.set_clock, "POST"),
             ("/tokens", self.expire_tokens, "DELETE"),
@@ -171,6 +174,16 @@ class AdminApi:
             raise CloudError(400, f"full {asked.get('full')!r} is not allowed: give true or false")
         region.leases.full = asked["full"]
         return json({"region": region.name, "full": region.leases.full})
+
+    def set_notification_faults(self, request: Request) -> Response:
+        """From now on: which share of the notifications is lost, repeated, late or out of order."""
+        if self.herald is None:
+            raise CloudError(409, "this cloud sends no notifications: start it with --nats-url")
+        try:
+            self.herald.faults = NotificationFaults.model_validate(body_of(request))
+        except ValidationError as error:
+            raise CloudError(400, str(error)) from error
+        return json(self.herald.faults.model_dump(mode="json"))
 
     def clock(self, request: Request) -> Response:
         return json({"now": self.cloud.clock.now().isoformat(), "speed": self.cloud.clock.speed})

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp
 
 from lab.cloud.cloud import Cloud
+from lab.cloud.notifications import Herald
 from lab.cloud.region import Region
 from lab.cloud.web.admin import AdminApi
 from lab.cloud.web.compute import ComputeApi
@@ -26,7 +27,9 @@ from lab.cloud.web.servers import ServersApi
 _VERSION_DOCUMENTS = ("", "/v1", "/v2.1")
 
 
-def build_app(cloud: Cloud, base_url: str, on_stop: Callable[[], None]) -> ASGIApp:
+def build_app(
+    cloud: Cloud, base_url: str, on_stop: Callable[[], None], herald: Herald | None = None
+) -> ASGIApp:
     """The application that serves `cloud` at `base_url`; `on_stop` runs after the last request."""
 
     @asynccontextmanager
@@ -36,7 +39,7 @@ def build_app(cloud: Cloud, base_url: str, on_stop: Callable[[], None]) -> ASGIA
 
     routes: list[BaseRoute] = [
         Mount("/identity", routes=IdentityApi(cloud, base_url).routes()),
-        Mount("/admin", routes=AdminApi(cloud).routes()),
+        Mount("/admin", routes=AdminApi(cloud, herald).routes()),
     ]
     for region in cloud.regions.values():
         routes += _region_routes(cloud, region, base_url)
