@@ -14,7 +14,7 @@ from temporalio import activity
 
 from activities import reconcile_metrics as metrics
 from activities.errors import application_error
-from activities.ports import Compute, ProviderError, Server
+from activities.ports import Compute, ProviderError, ProviderErrorKind, Server
 from activities.reconcile_calls import RECONCILE_REGION, Reconciled, ReconcileRequest
 from activities.repairing import Repairs
 from domain.acquisition import ServerStatus, SlotState
@@ -162,20 +162,18 @@ class ReconcilingActivities:
             since = (opened.last_complete_at or self._now() - FIRST_LOOK_BACK) - CLOCK_SKEW
             deleted |= await asyncio.to_thread(self._compute.deleted_since, place.region, since)
             asked = [server_id for server_id in asked if server_id not in deleted]
-        still_there: dict[str, Server] = {}
+        stripped: dict[str, Server] = {}
         for server_id in asked[: self._terms.finds_per_cycle]:
             activity.heartbeat()
             found = await asyncio.to_thread(self._compute.find, place.region, server_id)
-            if found is None:
+            if found is None or found.status is ServerStatus.DELETING:
                 deleted.add(server_id)
+            elif MANAGED_TAG in found.tags:
+                raise _incomplete(place, server_id)
             else:
-                still_there[server_id] = found
-        drift = in_order(
-            _relabel(one, still_there.get(one.subject))
-            for one in sight.drift
-            if not _listed_now(one, still_there)
-        )
-        return sight._replace(drift=drift, servers=sight.servers | still_there), frozenset(deleted)
+                stripped[server_id] = found
+        drift = in_order(_relabel(one, stripped) for one in sight.drift)
+        return sight._replace(drift=drift, servers=sight.servers | stripped), frozenset(deleted)
 
     async def _failed(self, place: Place, error: ProviderError) -> None:
         metrics.FAILED_CYCLES.labels(place.partition_id, place.region).inc()
@@ -243,21 +241,17 @@ def _seen(server: Server) -> SeenServer:
     )
 
 
-def _relabel(drift: Drift, found: Server | None) -> Drift:
+def _relabel(drift: Drift, stripped: dict[str, Server]) -> Drift:
     """A lost server that still exists has lost the tag by which servers are listed."""
-    if found is None or drift.kind is not DriftKind.LOST:
+    if drift.kind is not DriftKind.LOST or drift.subject not in stripped:
         return drift
-    return drift._replace(
-        kind=DriftKind.WRONG_TAGS, detail="its server exists and is not listed: it lost its tags"
-    )
+    return drift._replace(kind=DriftKind.WRONG_TAGS, detail="its server exists and has lost its tags")
 
 
-def _listed_now(drift: Drift, still_there: dict[str, Server]) -> bool:
-    """Whether a server that the list did not show carries our tag all the same: the next list shows it."""
-    found = still_there.get(drift.subject)
-    return (
-        drift.kind is DriftKind.LOST
-        and found is not None
-        and MANAGED_TAG in found.tags
-        and found.status is not ServerStatus.DELETING
+def _incomplete(place: Place, server_id: str) -> ProviderError:
+    """A list that leaves out one server may leave out any."""
+    message = (
+        f"{place.region}: the list of servers is incomplete: it leaves out {server_id},"
+        " which exists and carries our tag; nothing is concluded from it"
     )
+    return ProviderError(ProviderErrorKind.UNKNOWN, message)

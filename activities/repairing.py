@@ -13,7 +13,7 @@ from temporalio.client import Client
 from activities.errors import application_error
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
-from activities.ports import Compute, ProviderError, Server
+from activities.ports import Compute, ProviderError, ProviderErrorKind, Server
 from activities.provider_acts import Doomed, ProviderActs, read_only
 from activities.reconcile_calls import Reconciled
 from domain.acquisition import Failure, ServerStatus, SlotState
@@ -161,13 +161,19 @@ class Repairs:
             )
             entries = (self._entry(Action.SET_TAGS, place, one, one.detail) for one in wrong)
             await record(connection, place.tenant_id, self._now(), *entries)
+        refused: ProviderError | None = None
+        labelled = 0
         for row in rows:
             tags = server_tags(place.partition_id, row["workload_id"], row["purchase_model"])
             try:
                 await asyncio.to_thread(self._compute.set_tags, place.region, row["server_id"], tags)
+                labelled += 1
             except ProviderError as error:
-                raise application_error(error) from error
-        return len(rows)
+                # A server that is changing refuses labels until it is done.
+                refused = refused or (None if error.kind is ProviderErrorKind.CONFLICT else error)
+        if refused is not None:
+            raise application_error(refused) from refused
+        return labelled
 
     async def _settle(self, place: Place, due: Sequence[Drift]) -> Settled:
         """Give up what is lost and write down what is to be deleted, as far as the pace allows."""

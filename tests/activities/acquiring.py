@@ -48,6 +48,7 @@ class Acquirer:
         self.terms = terms
         self.placer = Placer(estate)
         self.compute = ScriptedCompute(estate.clock)
+        self.reconcile = ReconcileTerms()
         self.leases = leases or {}
         self.heartbeats: list[Sequence[Any]] = []
         self.environment = ActivityEnvironment()
@@ -76,7 +77,7 @@ class Acquirer:
             engine,
             self.compute,
             identity="tests",
-            terms=ReconcileTerms(),
+            terms=self.reconcile,
             settle_seconds=self.terms.settle_seconds,
             now=self.estate.clock,
         )

@@ -54,6 +54,8 @@ class ScriptedCompute:
     made: dict[str, Made] = field(default_factory=dict)
     creates: list[tuple[BatchSpec, int]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    # Servers that lists leave out, although they are there.
+    hidden: set[str] = field(default_factory=set)
     on_call: Callable[[str], None] = lambda _: None
     number: int = field(default_factory=lambda: next(_computes))
 
@@ -97,7 +99,7 @@ class ScriptedCompute:
         answer = self.list_answers.popleft() if self.list_answers else None
         if answer is not None:
             raise answer
-        seen = [self._seen(one) for one in self.made.values()]
+        seen = [self._seen(one) for key, one in self.made.items() if key not in self.hidden]
         self.on_call("after list")
         return [one for one in seen if one is not None]
 

@@ -238,7 +238,7 @@ def test_deletes_may_be_repeated(cloud: CloudHandle, hands: Hands) -> None:
         ({"metadata": {"sco_workload": "another"}}, workload_tag("another")),
         ({"tags": ("x" * 61,)}, "1 to 60 characters"),
         ({"tags": ("a/b",)}, "without '/' and ','"),
-        ({"tags": tuple(f"t{number}" for number in range(MAX_TAGS))}, f"more than {MAX_TAGS}"),
+        ({"tags": tuple(f"t{number}" for number in range(MAX_TAGS))}, f"at most {MAX_TAGS}"),
         ({"metadata": {"note": "x" * 256}}, "1 to 255 characters"),
         ({"user_data": "x" * MAX_ENCODED_BYTES}, "as base64, the limit is 65535"),
     ],
