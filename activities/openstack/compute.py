@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
+import requests
 from openstack.exceptions import raise_from_response
 
 from activities.openstack.flavors import FlavorBook
+from activities.openstack.listed import BATCH_KEY, WORKLOAD_KEY, is_gone, read_server, read_tagged
 from activities.openstack.session import Connections, RegionClient
 from activities.openstack.settings import CloudSettings
 from activities.ports import BatchSpec, ProviderError, ProviderErrorKind, Server
-from domain.acquisition import ServerStatus
 from domain.tags import MANAGED_TAG, MAX_TAG_LENGTH, workload_tag
 from domain.user_data import check_size
 
-BATCH_KEY, POOL_KEY, WORKLOAD_KEY = "sco_batch", "sco_pool", "sco_workload"
 MAX_PAGES = 1_000
 MAX_TAGS, MAX_METADATA_LENGTH = 50, 255
-
-_GONE = frozenset({"DELETED", "SOFT_DELETED"})
-_CELL_DOWN = "UNKNOWN"
-_STATUS = {
-    "BUILD": ServerStatus.BUILDING,
-    "REBUILD": ServerStatus.BUILDING,
-    "ACTIVE": ServerStatus.ACTIVE,
-    "REBOOT": ServerStatus.ACTIVE,
-    "HARD_REBOOT": ServerStatus.ACTIVE,
-    "MIGRATING": ServerStatus.ACTIVE,
-    "PASSWORD": ServerStatus.ACTIVE,
-    "ERROR": ServerStatus.ERROR,
-}
-_DELETING = frozenset({"deleting", "soft-deleting"})
 
 
 class NovaCompute:
@@ -87,21 +74,63 @@ class NovaCompute:
         """Every server that carries our tag and is not deleted, in every page or not at all."""
         return self._list(region, MANAGED_TAG)
 
+    def deleted_since(self, region: str, since: datetime) -> frozenset[str]:
+        """Ids of our project's servers whose deletion since then the provider confirms; every page or none.
+
+        Asked for without tags, which a server loses when it is deleted. A server that was deleted before
+        a host was chosen for it never shows here.
+        """
+        moment = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with self._connections.calling(region, f"list what changed since {moment}") as client:
+            changed = [each for page in _pages(client, {"changes-since": moment}) for each in page]
+        return frozenset(each["id"] for each in changed if is_gone(region, each))
+
+    def find(self, region: str, server_id: str) -> Server | None:
+        """One server by its id, whatever its tags; None when the provider says that it is gone."""
+        with self._connections.calling(region, f"read server {server_id}") as client:
+            response = client.connection.compute.get(f"/servers/{server_id}")
+            if _says_absent(response):
+                return None
+            raise_from_response(response)
+            shown = response.json()["server"]
+            return None if is_gone(region, shown) else read_server(shown)
+
+    def set_tags(self, region: str, server_id: str, tags: Sequence[str]) -> None:
+        """Replace the tags of one server.
+
+        Nova refuses it with CONFLICT unless the server is active or stopped: while it builds, is in
+        ERROR or goes, its tags stay as they are.
+        """
+        attempted = f"tag server {server_id}"
+        try:
+            _check_tags(tags)
+        except ValueError as error:
+            raise ProviderError(
+                ProviderErrorKind.BAD_REQUEST, f"{region}: could not {attempted}: {error}"
+            ) from error
+        with self._connections.calling(region, attempted) as client:
+            response = client.connection.compute.put(f"/servers/{server_id}/tags", json={"tags": list(tags)})
+            raise_from_response(response)
+
     def delete(self, region: str, server_id: str) -> None:
         """Ask for the deletion of one server; a server that is gone already is no error."""
         with self._connections.calling(region, f"delete server {server_id}") as client:
-            client.connection.compute.delete_server(server_id, ignore_missing=True)
+            response = client.connection.compute.delete(f"/servers/{server_id}")
+            if not _says_absent(response):
+                raise_from_response(response)
 
     def _list(self, region: str, tag: str) -> list[Server]:
         with self._connections.calling(region, f"list the servers tagged {tag}") as client:
-            listed = [_listed(region, each, tag) for page in _pages(client, tag) for each in page]
+            listed = [
+                read_tagged(region, each, tag) for page in _pages(client, {"tags": tag}) for each in page
+            ]
         servers = {each.server_id: each for each in listed if each is not None}
         return sorted(servers.values(), key=lambda server: (server.created_at, server.server_id))
 
 
-def _pages(client: RegionClient, tag: str) -> Iterator[list[dict[str, Any]]]:
+def _pages(client: RegionClient, asked: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
     """Every page of the list. Read as it comes: the SDK's resource takes 3 ms of CPU for each server."""
-    query = {"tags": tag}
+    query = asked
     for _ in range(MAX_PAGES):
         response = client.connection.compute.get("/servers/detail", params=query)
         raise_from_response(response)
@@ -111,8 +140,18 @@ def _pages(client: RegionClient, tag: str) -> Iterator[list[dict[str, Any]]]:
         if not page or not any(link["rel"] == "next" for link in answer.get("servers_links", ())):
             return
         # The link itself is not followed: its host is what the provider believes to be called.
-        query = {"tags": tag, "marker": page[-1]["id"]}
+        query = {**asked, "marker": page[-1]["id"]}
     raise ValueError(f"the list did not end within {MAX_PAGES} pages")
+
+
+def _says_absent(response: requests.Response) -> bool:
+    """Whether Nova itself says that there is no such server: a 404 of something before it proves nothing."""
+    if response.status_code != HTTPStatus.NOT_FOUND:
+        return False
+    try:
+        return "itemNotFound" in response.json()
+    except ValueError:
+        return False
 
 
 def _check(spec: BatchSpec) -> None:
@@ -122,66 +161,28 @@ def _check(spec: BatchSpec) -> None:
         if not value or spec.metadata.get(key) != value:
             raise _bad(spec, f"its metadata must hold {key}={value or '…'}, or it cannot be found again")
     missing = {MANAGED_TAG, workload_tag(workload_id)} - set(spec.tags)
-    if missing or len(spec.tags) > MAX_TAGS:
-        raise _bad(spec, f"it lacks tags {sorted(missing)}, or has more than {MAX_TAGS}: {len(spec.tags)}")
-    for tag in spec.tags:
-        if not 1 <= len(tag) <= MAX_TAG_LENGTH or "/" in tag or "," in tag:
-            raise _bad(spec, f"tag {tag!r} must have 1 to {MAX_TAG_LENGTH} characters without '/' and ','")
+    if missing:
+        raise _bad(spec, f"it lacks the tags {sorted(missing)}, without which it cannot be found again")
     for key, value in spec.metadata.items():
         if not key or max(len(key), len(value)) > MAX_METADATA_LENGTH:
             raise _bad(
                 spec, f"metadata {key!r} must have 1 to {MAX_METADATA_LENGTH} characters, as its value"
             )
     try:
+        _check_tags(spec.tags)
         check_size(spec.user_data)
     except ValueError as error:
         raise _bad(spec, str(error)) from error
 
 
+def _check_tags(tags: Sequence[str]) -> None:
+    if len(tags) > MAX_TAGS:
+        raise ValueError(f"a server may have at most {MAX_TAGS} tags, not {len(tags)}")
+    for tag in tags:
+        if not 1 <= len(tag) <= MAX_TAG_LENGTH or "/" in tag or "," in tag:
+            raise ValueError(f"tag {tag!r} must have 1 to {MAX_TAG_LENGTH} characters without '/' and ','")
+
+
 def _bad(spec: BatchSpec, problem: str) -> ProviderError:
     message = f"{spec.region}: batch {spec.batch_key} was not sent: {problem}"
     return ProviderError(ProviderErrorKind.BAD_REQUEST, message)
-
-
-def _listed(region: str, listed: dict[str, Any], tag: str) -> Server | None:
-    """One server of a list, None when it is deleted.
-
-    An incomplete answer must not pass for a list: what is missing would count as gone. Nor may an
-    answer that ignores the filter: servers of others would count as ours.
-    """
-    if listed["status"] == _CELL_DOWN:
-        raise ProviderError(
-            ProviderErrorKind.UNAVAILABLE,
-            f"{region}: the list of servers tagged {tag} is incomplete: the cell of {listed['id']} is down",
-        )
-    if tag not in listed["tags"]:
-        raise ProviderError(
-            ProviderErrorKind.UNKNOWN,
-            f"{region}: the provider ignored the filter tags={tag}: it listed {listed['id']} without it",
-        )
-    return None if listed["status"] in _GONE else _server(listed)
-
-
-def _server(listed: dict[str, Any]) -> Server:
-    metadata = {str(key): str(value) for key, value in listed["metadata"].items()}
-    status, fault = _status(listed)
-    return Server(
-        server_id=listed["id"],
-        batch_key=metadata.get(BATCH_KEY),
-        pool_id=metadata.get(POOL_KEY),
-        workload_id=metadata.get(WORKLOAD_KEY),
-        status=status,
-        created_at=datetime.fromisoformat(listed["created"]),
-        fault=fault,
-        metadata=metadata,
-    )
-
-
-def _status(listed: dict[str, Any]) -> tuple[ServerStatus, str | None]:
-    """What a server is to us, and its fault. One that is stopped, paused or rescued runs no work."""
-    if listed["OS-EXT-STS:task_state"] in _DELETING:
-        return ServerStatus.DELETING, None
-    known = _STATUS.get(listed["status"])
-    if known is None:
-        return ServerStatus.ERROR, f"the server is {listed['status']}: it exists and runs no work"
-    return known, listed.get("fault", {}).get("message") if known is ServerStatus.ERROR else None

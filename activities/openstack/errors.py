@@ -37,6 +37,7 @@ _KINDS: dict[int, ProviderErrorKind] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ProviderErrorKind.THROTTLED,
     HTTPStatus.TOO_MANY_REQUESTS: ProviderErrorKind.THROTTLED,
 }
+_THROTTLED = frozenset(status for status, kind in _KINDS.items() if kind is ProviderErrorKind.THROTTLED)
 _SAID_KEYS = ("message", "error_message", "detail", "faultstring")
 
 
@@ -70,7 +71,7 @@ def _refused(response: requests.Response, prefix: str, creates: bool, now: datet
         f"{prefix}: HTTP {status}, {said or 'nothing more was said'} (request {request_id or 'without id'})"
     )
     return ProviderError(
-        _kind_of_status(status, said),
+        _kind_of_login(status) if _is_login(response.request) else _kind_of_status(status, said),
         message,
         in_doubt=in_doubt,
         retry_after_seconds=retry_after_seconds(response, now),
@@ -84,6 +85,11 @@ def _unreachable(failure: requests.RequestException, prefix: str, creates: bool)
     return ProviderError(ProviderErrorKind.UNAVAILABLE, message, in_doubt=in_doubt)
 
 
+def _kind_of_login(status: int) -> ProviderErrorKind:
+    """A refused login is no answer to what was attempted: it stops a whole region until it is mended."""
+    return ProviderErrorKind.THROTTLED if status in _THROTTLED else ProviderErrorKind.UNAVAILABLE
+
+
 def _kind_of_status(status: int, said: str) -> ProviderErrorKind:
     if status == HTTPStatus.FORBIDDEN:
         return ProviderErrorKind.QUOTA if QUOTA_TEXT.search(said) else ProviderErrorKind.BAD_REQUEST
@@ -92,13 +98,18 @@ def _kind_of_status(status: int, said: str) -> ProviderErrorKind:
     return _KINDS.get(status, ProviderErrorKind.UNKNOWN)
 
 
+def _is_login(request: object) -> bool:
+    """Whether the request that failed is a login on the way to the act."""
+    return str(getattr(request, "url", "")).endswith("/auth/tokens")
+
+
 def _may_create(request: object) -> bool:
     """Whether the request that failed is the create itself, not a login or a discovery before it.
 
     A failure that does not tell its request counts as the create: in doubt is the safe side.
     """
-    method, url = getattr(request, "method", None), getattr(request, "url", None)
-    return method is None or (method == "POST" and not str(url).endswith("/auth/tokens"))
+    method = getattr(request, "method", None)
+    return method is None or (method == "POST" and not _is_login(request))
 
 
 def _never_sent(failure: requests.RequestException) -> bool:
