@@ -21,9 +21,12 @@ class FaultKind(StrEnum):
     ERROR_AFTER = "error_after"
     TIMEOUT_BEFORE = "timeout_before"
     TIMEOUT_AFTER = "timeout_after"
+    DROPPED_BEFORE = "dropped_before"
+    DROPPED_AFTER = "dropped_after"
     LIST_PAGE_ERROR = "list_page_error"
     QUOTA_EXCEEDED = "quota_exceeded"
     NO_VALID_HOST = "no_valid_host"
+    NO_QUOTA_LATER = "no_quota_later"
     BUILD_ERROR = "build_error"
     STUCK_BUILD = "stuck_build"
     NOT_CREATED = "not_created"
@@ -33,6 +36,7 @@ CREATE_KINDS = frozenset(
     {
         FaultKind.QUOTA_EXCEEDED,
         FaultKind.NO_VALID_HOST,
+        FaultKind.NO_QUOTA_LATER,
         FaultKind.BUILD_ERROR,
         FaultKind.STUCK_BUILD,
         FaultKind.NOT_CREATED,
@@ -49,8 +53,10 @@ class FaultRule(Frozen):
     `probability`, at most `times` times (None: always).
 
     `status` is the answer of the error kinds, `retry_after_seconds` that of `rate_limited`.
-    A timeout keeps silent for `delay_seconds` of real time, then answers 504. Of a multi-create,
-    the last `count` servers are hit (None: all of them).
+    A timeout keeps silent for `delay_seconds` of real time, then answers 504; a dropped request loses
+    its connection. `no_quota_later` accepts a create and finds it too many when it builds: Nova counts
+    the cores of servers only once they have a host. Of a multi-create, the last `count` servers are hit
+    (None: all of them).
     """
 
     kind: FaultKind

@@ -66,10 +66,11 @@ class Identity:
         return self._issue("password", PROJECT_ID if scoped else None)
 
     def with_application_credential(self, credential: str, secret: str) -> Token:
-        """A project token for the credential given by name or id; 401 when either is wrong."""
-        known = credential in (APPLICATION_CREDENTIAL_ID, APPLICATION_CREDENTIAL_NAME)
+        """A project token for the credential given by name or id: 404 without one, 401 for its secret."""
+        if credential not in (APPLICATION_CREDENTIAL_ID, APPLICATION_CREDENTIAL_NAME):
+            raise CloudError(404, f"Could not find Application Credential: {credential}.")
         own = self._secrets.application_credential_secret
-        if not (known and secrets.compare_digest(secret.encode(), own.encode())):
+        if not secrets.compare_digest(secret.encode(), own.encode()):
             raise CloudError(401, UNAUTHORIZED)
         return self._issue("application_credential", PROJECT_ID)
 

@@ -16,9 +16,11 @@ from lab.cloud.region import Region
 BUILD_JITTER = (0.8, 1.2)
 _STEP_OF_FAULT: dict[FaultKind, Step | None] = {
     FaultKind.NO_VALID_HOST: Step.NO_HOST,
+    FaultKind.NO_QUOTA_LATER: Step.NO_QUOTA,
     FaultKind.BUILD_ERROR: Step.BUILD_ERROR,
     FaultKind.STUCK_BUILD: None,
 }
+_HOMELESS = (Step.NO_HOST, Step.NO_QUOTA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,11 @@ def launch(region: Region, order: Launch, fault: FaultRule | None = None) -> tup
         raise region.quota.exceeded(order.project_id, order.flavor, order.min_count, order.max_count)
     count = region.quota.allowed(order.project_id, order.flavor, order.min_count, order.max_count)
     steps = _steps(count, fault)
-    homes = _find_homes(region, order, sum(step is not Step.NO_HOST for step in steps))
+    homes = _find_homes(region, order, sum(step not in _HOMELESS for step in steps))
     reservation_id = f"r-{region.rng.getrandbits(32):08x}"
     servers: list[Server] = []
     for index, step in enumerate(steps):
-        home = homes.pop(0) if homes and step is not Step.NO_HOST else None
+        home = homes.pop(0) if homes and step not in _HOMELESS else None
         servers.append(
             _start(
                 region,
@@ -67,7 +69,7 @@ def launch(region: Region, order: Launch, fault: FaultRule | None = None) -> tup
                 reservation_id=reservation_id,
                 position=(index, len(steps)),
                 home=home,
-                step=step if home is not None else Step.NO_HOST,
+                step=step if home is not None or step in _HOMELESS else Step.NO_HOST,
             )
         )
     return reservation_id, servers
@@ -185,6 +187,6 @@ def _start(
 
 
 def _seconds_until(region: Region, step: Step) -> float:
-    if step is Step.NO_HOST:
+    if step in _HOMELESS:
         return region.settings.schedule_seconds
     return region.settings.build_seconds * region.rng.uniform(*BUILD_JITTER)

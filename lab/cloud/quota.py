@@ -41,6 +41,11 @@ class Quota:
             raise self.exceeded(project_id, flavor, low, high)
         return fits
 
+    def recheck_failure(self, project_id: str) -> str:
+        """What the fault of a server says that was accepted and found to be too many afterwards."""
+        used, limit = self.used(project_id)["cores"], self.limits["cores"]
+        return f"Quota exceeded for cores: Requested 0, but already used {used} of {limit} cores"
+
     def exceeded(self, project_id: str, flavor: Flavor, low: int, high: int) -> CloudError:
         """Nova's refusal; names the resources that are over, or instances when none is."""
         used, needs = self.used(project_id), _needs(flavor, high)

@@ -22,6 +22,7 @@ class Step(StrEnum):
 
     ACTIVE = "active"
     NO_HOST = "no_host"
+    NO_QUOTA = "no_quota"
     BUILD_ERROR = "build_error"
     GONE = "gone"
 
@@ -52,7 +53,8 @@ class Server:
     """One instance. `group` is the host group that carries it, None when it has no host.
 
     `sequence` is the order of creation and the paging position. `reservation` is the Blazar
-    reservation of a committed server, `reservation_id` the id of its multi-create.
+    reservation of a committed server, `reservation_id` the id of its multi-create. `unscheduled` says
+    that it was deleted before a host was chosen for it.
     """
 
     sequence: int
@@ -86,6 +88,7 @@ class Server:
     actions: list[Action] = field(default_factory=list)
     due_at: datetime | None = None
     step: Step | None = None
+    unscheduled: bool = False
     keys: frozenset[Key] = frozenset()
     rendered: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
@@ -94,7 +97,7 @@ class Server:
 
 
 def index_keys(server: Server) -> set[Key]:
-    """Every exact value that the list can be asked for."""
+    """Every exact value that the list can be asked for. A deleted server has neither tags nor metadata."""
     keys = {
         ("id", server.id),
         ("project", server.project_id),
@@ -107,6 +110,10 @@ def index_keys(server: Server) -> set[Key]:
         ("host", server.group or ""),
         ("reservation", server.reservation or ""),
     }
-    keys.update(("tag", tag) for tag in server.tags)
-    keys.update(("metadata", f"{name}={value}") for name, value in server.metadata.items())
-    return keys
+    return keys if server.status is Status.DELETED else keys | label_keys(server)
+
+
+def label_keys(server: Server) -> set[Key]:
+    """What the owner wrote on a server."""
+    tags = {("tag", tag) for tag in server.tags}
+    return tags | {("metadata", f"{name}={value}") for name, value in server.metadata.items()}

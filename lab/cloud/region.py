@@ -91,9 +91,12 @@ class Region:
             case Step.ACTIVE:
                 self._become_active(server, at)
             case Step.NO_HOST:
-                self._fail(server, at, NO_VALID_HOST)
+                self._fail(server, at, ServerFault(500, NO_VALID_HOST, at))
+            case Step.NO_QUOTA:
+                self._fail(server, at, ServerFault(413, self.quota.recheck_failure(server.project_id), at))
             case Step.BUILD_ERROR:
-                self._fail(server, at, BUILD_FAILED.format(server=server.id))
+                server.availability_zone = None
+                self._fail(server, at, ServerFault(500, BUILD_FAILED.format(server=server.id), at))
             case Step.GONE:
                 self.gone(server, at)
             case None:
@@ -107,10 +110,10 @@ class Region:
         _finish(server, at, "Success")
         self.servers.changed(server)
 
-    def _fail(self, server: Server, at: datetime, message: str) -> None:
+    def _fail(self, server: Server, at: datetime, fault: ServerFault) -> None:
         self._release(server)
         server.status, server.task_state, server.updated_at = Status.ERROR, None, at
-        server.fault = ServerFault(500, message, at)
+        server.fault = fault
         _finish(server, at, "Error")
         self.servers.changed(server)
 
@@ -124,10 +127,17 @@ class Region:
         return server
 
     def delete(self, server: Server, request_id: str) -> None:
-        """Accept a delete; the server goes a little later. Asking again while it goes is no error."""
+        """Accept a delete; the server goes a little later. Asking again while it goes is no error.
+
+        One that no host was chosen for yet goes at once.
+        """
         if server.step is Step.GONE:
             return
         now = self.now()
+        if server.status is Status.BUILD and now < server.created_at + self._scheduling:
+            server.unscheduled = True
+            self.gone(server, now)
+            return
         server.task_state, server.updated_at = "deleting", now
         server.actions.append(Action("delete", request_id, server.user_id, now))
         self.schedule(server, Step.GONE, self.settings.delete_seconds)
@@ -151,8 +161,12 @@ class Region:
         server.actions.append(action)
         self.servers.changed(server)
 
+    @property
+    def _scheduling(self) -> timedelta:
+        return timedelta(seconds=self.settings.schedule_seconds)
+
     def touch(self, server: Server) -> None:
-        """Note that metadata, tags or names of a server were changed."""
+        """Note that metadata or the name of a server was changed."""
         server.updated_at = self.now()
         self.servers.changed(server)
 

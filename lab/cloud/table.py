@@ -99,6 +99,13 @@ class ServerTable:
 
     def changed(self, server: Server) -> None:
         """Bring index, change order and rendered answers up to the server's present state."""
+        self.relabelled(server)
+        self._last_changed.pop(server.id, None)
+        self._last_changed[server.id] = server
+        self.watcher(server)
+
+    def relabelled(self, server: Server) -> None:
+        """The same for a change that does not count as one, as Nova sees tags."""
         keys = frozenset(self._share(key) for key in index_keys(server))
         for key in server.keys - keys:
             self._forget(key, server.sequence)
@@ -106,12 +113,13 @@ class ServerTable:
             insort(self._sequences.setdefault(key, []), server.sequence)
         server.keys = keys
         server.rendered.clear()
-        self._last_changed.pop(server.id, None)
-        self._last_changed[server.id] = server
-        self.watcher(server)
 
     def remove(self, server: Server) -> None:
-        """Take a deleted server out of the live lists; it stays visible to `changed_since`."""
+        """Take a deleted server out of the live lists.
+
+        It stays visible to `changed_since`, unless it was deleted before a host was chosen for it: then
+        Nova forgets that it ever was.
+        """
         for key in server.keys:
             self._forget(key, server.sequence)
         del self._by_id[server.id], self._by_sequence[server.sequence]
@@ -164,10 +172,12 @@ class ServerTable:
         server.rendered.clear()
         self._deleted[server.id] = server
         self._last_changed.pop(server.id, None)
-        self._last_changed[server.id] = server
+        if not server.unscheduled:
+            self._last_changed[server.id] = server
         if len(self._deleted) > MAX_DELETED:
             oldest = next(iter(self._deleted))
-            del self._deleted[oldest], self._last_changed[oldest]
+            del self._deleted[oldest]
+            self._last_changed.pop(oldest, None)
 
     def _share(self, key: Key) -> Key:
         return self._shared.setdefault(key, key)

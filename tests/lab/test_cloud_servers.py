@@ -105,6 +105,9 @@ def test_a_list_answers_exactly_what_its_filters_ask(
 def test_labels_can_be_changed_and_lists_follow(cloud: CloudHandle) -> None:
     connection = cloud.connect()
     server = connection.compute.get_server(create(connection, name="a", tags=["old"], metadata={"k": "1"}))
+    with pytest.raises(exceptions.ConflictException, match=r"'update tag' .* in vm_state building"):
+        server.add_tag(connection.compute, "new")
+    cloud.admin.advance(BUILT)
     server.add_tag(connection.compute, "new")
     server.remove_tag(connection.compute, "old")
     connection.compute.set_server_metadata(server, k="2", more="yes")

@@ -16,7 +16,7 @@ from lab.cloud.errors import CloudError
 from lab.cloud.faults import FaultRule
 from lab.cloud.notifications import Herald, NotificationFaults
 from lab.cloud.quota import RESOURCES
-from lab.cloud.records import Server
+from lab.cloud.records import Server, label_keys
 from lab.cloud.region import Region
 from lab.cloud.web.respond import Handler, body_of, json, plain_error, route
 
@@ -105,7 +105,7 @@ class AdminApi:
             {"region": region.name, **_SERVER.dump_python(server, mode="json", exclude=_NOT_SHOWN)}
             for region in self._regions(request)
             for server in region.servers.all()
-            if wanted <= server.keys
+            if wanted <= label_keys(server)
         ]
         return json({"servers": shown})
 

@@ -84,12 +84,8 @@ class ComputeApi:
         )
 
     def zone_details(self, request: Request) -> Response:
-        return json(
-            {
-                "availabilityZoneInfo": [
-                    {**self._zone(hall), "hosts": self._zone_hosts(hall)} for hall in self.region.halls
-                ]
-            }
+        raise CloudError(
+            403, "Policy doesn't allow os_compute_api:os-availability-zone:detail to be performed."
         )
 
     def limits(self, request: Request) -> Response:
@@ -193,14 +189,6 @@ class ComputeApi:
 
     def _zone(self, hall: str) -> dict[str, Any]:
         return {"zoneName": hall, "zoneState": {"available": hall not in self.region.lost_halls}}
-
-    def _zone_hosts(self, hall: str) -> dict[str, Any]:
-        state = {"active": True, "available": hall not in self.region.lost_halls, "updated_at": None}
-        return {
-            group.name: {"nova-compute": state}
-            for group in self.region.groups.values()
-            if group.plan.hall == hall
-        }
 
     def _own_project(self, request: Request) -> None:
         if request.path_params["project_id"] != project_of(request):

@@ -19,6 +19,7 @@ MAX_METADATA = 128
 MAX_TAGS = 50
 MAX_TAG_LENGTH = 60
 MAX_TEXT = 255
+NO_IMAGE = uuid.UUID(int=0)
 
 _HINTS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 _PROPERTIES: dict[str, int] = {
@@ -92,25 +93,19 @@ def read_metadata(value: object) -> dict[str, str]:
 
 
 def read_tags(value: object) -> tuple[str, ...]:
-    """Up to 50 different tags."""
+    """Up to 50 tags; one that is given twice counts once."""
     if not isinstance(value, list):
         raise _invalid("tags", value, f"{value!r} is not of type 'array'")
     if len(value) > MAX_TAGS:
         raise _invalid("tags", value, f"{value!r} is too long")
     for tag in value:
         check_tag(tag)
-    if len(set(value)) != len(value):
-        raise _invalid("tags", value, f"{value!r} has non-unique elements")
-    return tuple(value)
+    return tuple(dict.fromkeys(value))
 
 
 def check_tag(tag: object) -> None:
     if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG_LENGTH or not re.fullmatch(r"[^,/]+", tag):
-        raise CloudError(
-            400,
-            f"Tag '{tag}' is invalid. It must be a non empty string without characters '/' and ','."
-            f" Validation error message: {tag!r} must have 1 to {MAX_TAG_LENGTH} characters",
-        )
+        raise _invalid("0", tag, f"{tag!r} must have 1 to {MAX_TAG_LENGTH} characters without '/' and ','")
 
 
 def _check_properties(asked: dict[str, Any], minor: int) -> None:
@@ -146,14 +141,18 @@ def _flavor(asked: dict[str, Any], region: Region) -> Flavor:
 
 
 def _image(asked: dict[str, Any]) -> str:
-    """Any UUID counts as an image: there is no image service here."""
+    """Any UUID but the nil one counts as an image: there is no image service here."""
     image = str(asked.get("imageRef", "") or "")
     if not image:
-        raise CloudError(400, "Invalid imageRef provided.")
+        raise CloudError(400, "Missing imageRef attribute")
     try:
-        return str(uuid.UUID(image.rsplit("/", 1)[-1]))
+        found = uuid.UUID(image.rsplit("/", 1)[-1])
     except ValueError as error:
-        raise CloudError(400, "Invalid imageRef provided.") from error
+        problem = f"{image!r} is not valid under any of the given schemas"
+        raise _invalid("imageRef", image, problem) from error
+    if found == NO_IMAGE:
+        raise CloudError(400, "Can not find requested image")
+    return str(found)
 
 
 def _user_data(value: object) -> str | None:
@@ -162,9 +161,9 @@ def _user_data(value: object) -> str | None:
     if not isinstance(value, str) or len(value) > MAX_USER_DATA:
         raise _invalid("user_data", "...", f"'...' is too long: at most {MAX_USER_DATA} characters")
     try:
-        base64.b64decode(value, validate=True)
+        base64.b64decode(value)
     except binascii.Error as error:
-        raise CloudError(400, "User data needs to be valid base 64.") from error
+        raise _invalid("user_data", value, f"{value!r} is not a 'base64'") from error
     return value
 
 

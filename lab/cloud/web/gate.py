@@ -27,7 +27,8 @@ from lab.cloud.web.respond import (
 )
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-_AFTER_KINDS = (FaultKind.ERROR_AFTER, FaultKind.TIMEOUT_AFTER)
+_AFTER_KINDS = (FaultKind.ERROR_AFTER, FaultKind.TIMEOUT_AFTER, FaultKind.DROPPED_AFTER)
+_DROPPED_KINDS = (FaultKind.DROPPED_BEFORE, FaultKind.DROPPED_AFTER)
 _TIMEOUT_KINDS = (FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER)
 
 
@@ -56,14 +57,19 @@ class Gate:
             scope[RULE_KEY] = rule
             await self._app(scope, receive, identified)
         else:
-            await self._fail(rule, scope, receive, identified)
+            await self._fail(rule, scope, receive, identified, connection=send)
 
-    async def _fail(self, rule: FaultRule, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _fail(
+        self, rule: FaultRule, scope: Scope, receive: Receive, send: Send, connection: Send
+    ) -> None:
         if rule.kind in _AFTER_KINDS:
             refusal = await self._run_unseen(scope, receive)
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
+        if rule.kind in _DROPPED_KINDS:
+            await _hang_up(connection)
+            return
         if rule.kind in _TIMEOUT_KINDS:
             await _keep_silent(receive, rule.delay_seconds)
         await nova_error(_fault_error(rule))(scope, receive, send)
@@ -131,6 +137,12 @@ async def _keep_silent(receive: Receive, seconds: float) -> None:
                 continue
     except TimeoutError:
         return
+
+
+async def _hang_up(connection: Send) -> None:
+    """End the connection without an answer, for which the ASGI protocol has no word: uvicorn's own."""
+    connection.__self__.transport.abort()  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
 
 
 def _fault_error(rule: FaultRule) -> CloudError:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from lab.cloud.errors import CloudError
-from lab.cloud.records import Server
+from lab.cloud.records import Server, Status
 from lab.cloud.region import Region
 from lab.cloud.web.create_body import MAX_TAGS, check_tag, read_metadata, read_tags
 from lab.cloud.web.microversion import Since, asked_for
@@ -45,15 +45,10 @@ class ServerLabelsApi:
         return json({"tags": self._tagged(request).tags})
 
     def replace_tags(self, request: Request) -> Response:
-        server = self._tagged(request)
-        server.tags = read_tags(body_of(request).get("tags"))
-        self.region.touch(server)
-        return json({"tags": server.tags})
+        return json({"tags": self._set_tags(request, "tags", read_tags(body_of(request).get("tags")))})
 
     def delete_tags(self, request: Request) -> Response:
-        server = self._tagged(request)
-        server.tags = ()
-        self.region.touch(server)
+        self._set_tags(request, "tags", ())
         return Response(status_code=204)
 
     def show_tag(self, request: Request) -> Response:
@@ -67,15 +62,13 @@ class ServerLabelsApi:
             return Response(status_code=204)
         if len(server.tags) >= MAX_TAGS:
             raise CloudError(400, f"The number of tags exceeded the per-server limit {MAX_TAGS}")
-        server.tags = (*server.tags, tag)
-        self.region.touch(server)
+        self._set_tags(request, "tag", (*server.tags, tag))
         return Response(status_code=201, headers={"Location": str(request.url)})
 
     def delete_tag(self, request: Request) -> Response:
         server, tag = self._tagged(request), str(request.path_params["tag"])
         self._has_tag(server, tag)
-        server.tags = tuple(each for each in server.tags if each != tag)
-        self.region.touch(server)
+        self._set_tags(request, "tag", tuple(each for each in server.tags if each != tag))
         return Response(status_code=204)
 
     def list_metadata(self, request: Request) -> Response:
@@ -108,9 +101,18 @@ class ServerLabelsApi:
 
     def _write(self, request: Request, metadata: dict[str, str]) -> Response:
         server = server_of(self.region, request)
+        _check_state(server, "update metadata")
         server.metadata = metadata
         self.region.touch(server)
         return json({"metadata": metadata})
+
+    def _set_tags(self, request: Request, what: str, tags: tuple[str, ...]) -> tuple[str, ...]:
+        """Write tags, which Nova does not count as a change of the server."""
+        server = self._tagged(request)
+        _check_state(server, f"{'delete' if request.method == 'DELETE' else 'update'} {what}")
+        server.tags = tags
+        self.region.servers.relabelled(server)
+        return tags
 
     def _with_item(self, request: Request) -> tuple[Server, str]:
         server, key = server_of(self.region, request), str(request.path_params["key"])
@@ -126,3 +128,10 @@ class ServerLabelsApi:
     def _has_tag(self, server: Server, tag: str) -> None:
         if tag not in server.tags:
             raise CloudError(404, f"Server {server.id} has no tag '{tag}'")
+
+
+def _check_state(server: Server, act: str) -> None:
+    """Labels may be written on servers that were built."""
+    if server.status not in (Status.ACTIVE, Status.SHUTOFF):
+        vm_state = "building" if server.status is Status.BUILD else "error"
+        raise CloudError(409, f"Cannot '{act}' instance {server.id} while it is in vm_state {vm_state}")
