@@ -182,7 +182,7 @@ class Scope(NamedTuple):
 async def read_facts(engine: Engine, scope: Scope, servers: Sequence[ServerFact], at: datetime) -> Facts:
     """The records of one moment, as far as they concern `scope` or the listed `servers`."""
     named = _named(scope, servers, at)
-    async with _snapshot(engine) as connection:
+    async with snapshot(engine) as connection:
         read = _Reading(connection, named)
         slots = [SlotFact._make((*row[:7], SlotState(row[7]), *row[8:])) for row in await read.rows(SLOTS)]
         workloads = frozenset(row[0] for row in await read.rows(WORKLOADS))
@@ -213,7 +213,7 @@ async def read_facts(engine: Engine, scope: Scope, servers: Sequence[ServerFact]
 
 async def regions_of(engine: Engine, tenant_id: str) -> tuple[str, ...]:
     """Every region where something of ours may be."""
-    async with _snapshot(engine) as connection:
+    async with snapshot(engine) as connection:
         named = {"tenant": tenant_id, "live": [state.value for state in LIVE_STATES]}
         return tuple((await connection.execute(REGIONS, named)).scalars())
 
@@ -228,7 +228,7 @@ class _Reading(NamedTuple):
 
 
 @asynccontextmanager
-async def _snapshot(engine: Engine) -> AsyncIterator[Connection]:
+async def snapshot(engine: Engine) -> AsyncIterator[Connection]:
     """All reads see one moment, and the database refuses to write."""
     async with engine.connect() as connection:
         yield await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
