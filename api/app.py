@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Lifespan
 
-from api import claims, contracts, partitions, placements, pools, refusals, status, workloads
+from api import claims, contracts, partitions, placements, pools, refusals, regions, status, workloads
 from api.deps import Deps
 from api.gate import Gate
 from api.observe import HttpMetrics, Observe
@@ -75,7 +75,7 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     )
     # Before the pools, whose paths would match theirs.
     app.include_router(placements.decisions_router)
-    for module in (pools, partitions, contracts, workloads, claims, placements, status):
+    for module in (pools, partitions, regions, contracts, workloads, claims, placements, status):
         app.include_router(module.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

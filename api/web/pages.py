@@ -1,4 +1,4 @@
-"""The first screens: overview, pools, workloads, and "why this pool?". The same data as the API gives."""
+"""The screens: overview, pools, regions, workloads, "why this pool?". The same data as the API gives."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from api.deps import Deps, PoolPath, Tenant, Uses, WorkloadPath
 from api.explanation_view import CandidateView, explanation_view
 from api.placements import generation_view, placement_view
 from api.pools import PoolView, pool_view
+from api.regions import region_view
 from api.status import status_view
 from api.web.forms import Form, PoolForm, WhyForm, rows_of, sheet
 from api.web.render import page
@@ -24,6 +25,7 @@ from domain.pool import PoolState, PurchaseModel
 from domain.reasons import Reason
 from store import decisions, fleet, generations, overview, rankings, registry, workloads
 from store.engine import Connection
+from store.regions import list_regions
 
 router = APIRouter()
 ALL = 100_000
@@ -111,6 +113,15 @@ async def show_pool(request: Request, pool_id: PoolPath, deps: Uses, tenant_id: 
         scores = await _newest_scores(connection, tenant_id)
     view = pool_view(pool, pulses[pool_id], deps)
     return page(request, "pool.html", pool=view, score=scores.get(pool_id), now=deps.now())
+
+
+@router.get("/ui/regions")
+async def show_regions(request: Request, deps: Uses, tenant_id: Tenant) -> HTMLResponse:
+    """Every region of the provider: whether it is well, what its quota leaves, and who may act there."""
+    async with deps.snapshot() as connection:
+        found = await list_regions(connection, tenant_id, limit=ALL)
+    now = deps.now()
+    return page(request, "regions.html", regions=[region_view(rows, now) for rows in found], now=now)
 
 
 @router.get("/ui/workloads")

@@ -20,6 +20,7 @@ PAGES = (
     "/ui/pools/eu-north-h1-gp-m",
     "/ui/workloads",
     "/ui/workloads/orders-daily",
+    "/ui/regions",
     WHY,
     f"{WHY}?replay=true",
     "/ui/pools/nobody",
@@ -70,7 +71,7 @@ async def test_a_page_needs_nothing_from_elsewhere_and_runs_nothing(read_door: D
 
 async def test_links_of_the_screens_lead_somewhere(read_door: Door) -> None:
     seen: set[str] = set()
-    for path in PAGES[:6]:
+    for path in PAGES[:7]:
         page = read((await read_door.get(path)).text)
         base = path.partition("?")[0]
         links = [one.attributes["href"] or "" for one in page.all("a") + page.all("link")]

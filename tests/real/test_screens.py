@@ -20,6 +20,7 @@ SCREENS = {
     "/": "Overview",
     "/ui/pools": "Pools",
     "/ui/pools/eu-north-h1-gp-m": "eu-north-h1-gp-m active",
+    "/ui/regions": "Regions",
     "/ui/workloads": "Workloads",
     "/ui/workloads/orders-daily": "orders-daily",
     WHY: "Why these pools?",
