@@ -29,6 +29,7 @@ from lab.cloud.notifications import Herald
 from lab.cloud.settings import CloudSettings
 from lab.cloud.snapshot import load, save, write_private
 from lab.cloud.web.app import build_app
+from lab.cloud.web.wire import Wire
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -86,8 +87,9 @@ class RunningCloud:
         self.herald = Herald(self.cloud, settings.nats_url) if settings.nats_url is not None else None
         self._socket = _bind(settings.port)
         self.base_url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}"
+        self.wire = Wire(build_app(self.cloud, self.base_url, self._remember, self.herald), self.cloud)
         config = uvicorn.Config(
-            build_app(self.cloud, self.base_url, self._remember, self.herald),
+            self.wire,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -146,6 +148,11 @@ class CloudHandle:
             region_name=region,
             **options,
         )
+
+    @property
+    def wire(self) -> Wire:
+        """What may be armed against requests on their way; change it inside `call`."""
+        return self._running.wire
 
     def call(self, act: Callable[[Cloud], T]) -> T:
         """Run `act` on the cloud between two requests; for looking inside, not for the product."""
