@@ -97,6 +97,14 @@ class AdminClient:
         """How notifications go astray from now on."""
         self._call("POST", "/notifications", faults.model_dump(mode="json"))
 
+    def enroll(self, hall: str, sku: str, count: int) -> list[str]:
+        """Add bare-metal nodes of the family `bm` or `bg`; their ids."""
+        return list(self._call("POST", "/nodes", {"hall": hall, "sku": sku, "count": count})["nodes"])
+
+    def set_node(self, node_id: str, provision_state: str) -> None:
+        """Put a bare-metal node into a provision state, such as `error`."""
+        self._call("POST", f"/nodes/{node_id}", {"provision_state": provision_state})
+
     def clock(self) -> dict[str, Any]:
         return self._call("GET", "/clock")
 

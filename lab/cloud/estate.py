@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 
@@ -23,6 +23,7 @@ GROUP_SKUS: dict[str, tuple[str, ...]] = {
     "a2": ("ga", "ca", "st"),
     "a3": ("hn", "g1", "g2"),
 }
+METAL_SIZE, METAL_AGGREGATE = "xl", "a4"
 INVERTED_POOLS = 6
 _NAMESPACE = uuid.UUID("5a0c1f5e-3f4b-4c52-9c56-6f1d5c0a7b11")
 _REGION_PRICE = {"eu-north": Decimal("0.96"), "eu-west": Decimal("1.04"), "eu-south": Decimal("1.00")}
@@ -69,6 +70,25 @@ SKUS: dict[str, Sku] = {
         ),
     )
 }
+
+METAL: dict[str, Sku] = {
+    sku.name: sku
+    for sku in (
+        Sku("bm", 8, Decimal("0.039"), nvme=True, nic_gbps=100),
+        Sku(
+            "bg",
+            16,
+            Decimal("0.043"),
+            gpu_type="a100",
+            gpus=(0, 0, 0, 8),
+            vram_gb=80,
+            gpu_price=Decimal("2.4"),
+            nvme=True,
+            nic_gbps=100,
+        ),
+    )
+}
+"""Families of whole machines. A cloud has none of them until nodes are enrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +172,37 @@ def group_plans(region: str, seed: int) -> tuple[GroupPlan, ...]:
     )
 
 
+def resource_class(sku: str) -> str:
+    """What Ironic calls the nodes of a family; Placement calls them CUSTOM_METAL_BM and so on."""
+    return f"metal.{sku}"
+
+
+def metal_flavor(region: str, sku: str) -> Flavor:
+    """A flavor that asks for one whole node and none of the resources of a virtual machine."""
+    flavor = _flavor(region, METAL[sku], METAL_SIZE, PurchaseModel.RECLAIMABLE)
+    specs = {
+        f"resources:CUSTOM_METAL_{sku.upper()}": "1",
+        "resources:VCPU": "0",
+        "resources:MEMORY_MB": "0",
+        "resources:DISK_GB": "0",
+    }
+    return replace(flavor, extra_specs=flavor.extra_specs | specs)
+
+
+def metal_plan(hall: str, sku: str) -> GroupPlan:
+    """The host group of a bare-metal pool, which holds as many instances as there are nodes."""
+    return GroupPlan(
+        name=group_name(hall, sku, METAL_SIZE, PurchaseModel.RECLAIMABLE),
+        hall=hall,
+        aggregate=f"{hall}-{METAL_AGGREGATE}",
+        flavor=flavor_name(sku, METAL_SIZE, PurchaseModel.RECLAIMABLE),
+        sku=sku,
+        size=METAL_SIZE,
+        purchase_model=PurchaseModel.RECLAIMABLE,
+        total=0,
+    )
+
+
 def price(region: str, plan: GroupPlan, seed: int) -> Decimal:
     """USD per instance and hour, to six places."""
     guaranteed = guaranteed_price(region, plan.sku, plan.size)
@@ -163,7 +214,7 @@ def price(region: str, plan: GroupPlan, seed: int) -> Decimal:
 
 
 def guaranteed_price(region: str, sku_name: str, size: str) -> Decimal:
-    sku = SKUS[sku_name]
+    sku = (SKUS | METAL)[sku_name]
     gpus = sku.gpus[list(SIZES).index(size)]
     return rounded((SIZES[size] * sku.vcpu_price + gpus * sku.gpu_price) * _REGION_PRICE[region])
 

@@ -10,10 +10,20 @@ from decimal import Decimal
 from heapq import heappop, heappush
 
 from domain.pool import PurchaseModel
+from lab.cloud.baremetal import Node, NodeYard
 from lab.cloud.capacity import HostGroup
 from lab.cloud.clock import CloudClock
 from lab.cloud.errors import CloudError
-from lab.cloud.estate import flavors, group_plans, halls, lease_amount, price, stable_id
+from lab.cloud.estate import (
+    flavors,
+    group_plans,
+    halls,
+    lease_amount,
+    metal_flavor,
+    metal_plan,
+    price,
+    stable_id,
+)
 from lab.cloud.identity import PROJECT_ID, USER_ID
 from lab.cloud.leases import Lease, LeaseBook, LeaseStatus, Reservation
 from lab.cloud.quota import Quota
@@ -51,6 +61,7 @@ class Region:
         self.quota = Quota(settings.quota.model_dump())
         self.servers = ServerTable()
         self.leases = LeaseBook()
+        self.nodes = NodeYard()
         self._timers: list[tuple[datetime, int, str]] = []
         self._timer_count = 0
 
@@ -73,6 +84,7 @@ class Region:
                 self._take_step(server, due_at)
             elif lease is not None and lease.next_change_at == due_at:
                 self.change_lease(lease, due_at)
+        self.nodes.settle(self.groups, self.servers)
 
     def schedule(self, server: Server, step: Step, seconds: float) -> None:
         due_at = self.now() + timedelta(seconds=seconds)
@@ -178,6 +190,20 @@ class Region:
         if found is not None:
             found[1].used -= 1
         server.group = None
+
+    # Bare metal
+
+    def add_nodes(self, nodes: list[Node]) -> None:
+        """Enroll nodes, and offer the pools that they make."""
+        self.nodes.add(nodes)
+        for hall, sku in sorted({(node.hall, node.sku) for node in nodes}):
+            plan, flavor = metal_plan(hall, sku), metal_flavor(self.name, sku)
+            if plan.name not in self.groups:
+                self.flavors[flavor.id] = flavor
+                self.flavor_ids[flavor.name] = flavor.id
+                self.groups[plan.name] = HostGroup.from_plan(plan, flavor)
+                self.prices[plan.name] = price(self.name, plan, self.settings.seed)
+        self.nodes.settle(self.groups, self.servers)
 
     # Leases
 

@@ -26,6 +26,7 @@ class CloudSettings(Frozen):
 
     `speed` is cloud seconds per real second; 0 is a manual clock that moves only when advanced.
     `token_wall_seconds` is real time, because clients compare expiry with their own clock.
+    `endpoints` names services by type that somebody else serves there, or nobody: None.
     A secret left at None is taken from the saved state, else made up. `nats_url` is where notifications
     go; without it none are sent.
     """
@@ -38,6 +39,7 @@ class CloudSettings(Frozen):
     build_seconds: Seconds = 20.0
     schedule_seconds: Seconds = 1.0
     delete_seconds: Seconds = 3.0
+    endpoints: dict[str, str | None] = Field(default_factory=dict)
     token_wall_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600
     quota: QuotaSettings = QuotaSettings()
     password: SecretStr | None = None

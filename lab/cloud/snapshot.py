@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter
 
+from lab.cloud.baremetal import Node
 from lab.cloud.leases import Lease
 from lab.cloud.records import Server
 from lab.cloud.region import Region
@@ -27,6 +28,7 @@ class RegionState:
     limits: dict[str, int]
     totals: dict[str, int]
     lost_halls: list[str]
+    nodes: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ def region_state(region: Region) -> RegionState:
         limits=dict(region.quota.limits),
         totals={group.name: group.total for group in region.groups.values()},
         lost_halls=sorted(region.lost_halls),
+        nodes=region.nodes.all(),
     )
 
 
@@ -82,6 +85,7 @@ def restore_region(region: Region, state: RegionState) -> None:
     """Put a fresh region back into a remembered state, with everything that was still to happen."""
     region.quota.limits.update(state.limits)
     region.lost_halls.update(state.lost_halls)
+    region.add_nodes(state.nodes)
     for name, total in state.totals.items():
         region.groups[name].resize(total)
     for lease in state.leases:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from domain.pool import PurchaseModel
+from lab.cloud.baremetal import NodeState
 from lab.cloud.cloud import Cloud
 from lab.cloud.errors import CloudError
 from lab.cloud.faults import FaultRule
@@ -49,6 +50,8 @@ class AdminApi:
             ("/hall", self.set_hall, "POST"),
             ("/leases", self.set_leases, "POST"),
             ("/notifications", self.set_notification_faults, "POST"),
+            ("/nodes", self.enroll, "POST"),
+            ("/nodes/{node}", self.set_node, "POST"),
             ("/clock", self.clock, "GET"),
             ("/clock", self.set_clock, "POST"),
             ("/tokens", self.expire_tokens, "DELETE"),
@@ -184,6 +187,29 @@ class AdminApi:
         except ValidationError as error:
             raise CloudError(400, str(error)) from error
         return json(self.herald.faults.model_dump(mode="json"))
+
+    def enroll(self, request: Request) -> Response:
+        """Add bare-metal nodes of a family to a hall; the pool that they make is offered from then on."""
+        asked = body_of(request)
+        hall, count = str(asked.get("hall")), _whole(asked, "count", 1)
+        region = self.cloud.region_of_hall(hall)
+        made = region.nodes.enroll(hall, str(asked.get("sku")), count, region.now())
+        region.add_nodes(made)
+        return json({"nodes": [node.id for node in made]}, 201)
+
+    def set_node(self, request: Request) -> Response:
+        """Put a node into a provision state, as a failure of its hardware would."""
+        wanted = body_of(request).get("provision_state")
+        if wanted not in [*NodeState]:
+            known = ", ".join(NodeState)
+            raise CloudError(400, f"provision state {wanted!r} is unknown: give one of {known}")
+        for region in self.cloud.regions.values():
+            for node in region.nodes.all():
+                if node.id == request.path_params["node"]:
+                    node.provision_state = NodeState(str(wanted))
+                    region.settle()
+                    return json({"node": node.id, "provision_state": wanted})
+        raise CloudError(404, f"there is no node {request.path_params['node']}")
 
     def clock(self, request: Request) -> Response:
         return json({"now": self.cloud.clock.now().isoformat(), "speed": self.cloud.clock.speed})

@@ -13,6 +13,7 @@ from lab.cloud.cloud import Cloud
 from lab.cloud.notifications import Herald
 from lab.cloud.region import Region
 from lab.cloud.web.admin import AdminApi
+from lab.cloud.web.baremetal import BareMetalApi
 from lab.cloud.web.compute import ComputeApi
 from lab.cloud.web.gate import Gate, TokenGuard
 from lab.cloud.web.identity import IdentityApi
@@ -58,6 +59,7 @@ def _region_routes(cloud: Cloud, region: Region, base_url: str) -> list[BaseRout
     guarded: dict[str, list[BaseRoute]] = {
         "compute": [*compute.version_routes(), Mount("/v2.1", routes=nova)],
         "placement": PlacementApi(region, f"{address}/placement").routes(),
+        "baremetal": BareMetalApi(region, f"{address}/baremetal").routes(),
         "reservation": ReservationApi(region, f"{address}/reservation/v1").routes(),
         "rates": RatesApi(region).routes(),
     }

@@ -31,6 +31,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "compute": ("nova", "compute/v2.1"),
     "placement": ("placement", "placement"),
     "reservation": ("blazar", "reservation/v1"),
+    "baremetal": ("ironic", "baremetal"),
     "rates": ("provider-rates", "rates/v1"),
 }
 """Service type to (name, path below the region)."""
@@ -133,8 +134,12 @@ class IdentityApi:
         identity = [self._endpoint("identity", region, f"{self.base_url}/identity") for region in REGIONS]
         entries = [_service("identity", "keystone", identity)]
         for kind, (name, path) in SERVICES.items():
+            elsewhere = self.cloud.settings.endpoints.get(kind, "")
+            if elsewhere is None:
+                continue
             endpoints = [
-                self._endpoint(kind, region, f"{self.base_url}/{region}/{path}") for region in REGIONS
+                self._endpoint(kind, region, elsewhere or f"{self.base_url}/{region}/{path}")
+                for region in REGIONS
             ]
             entries.append(_service(kind, name, endpoints))
         return entries

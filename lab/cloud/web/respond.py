@@ -70,6 +70,12 @@ def blazar_error(error: CloudError) -> Response:
     return json(body, error.status, error.headers)
 
 
+def ironic_error(error: CloudError) -> Response:
+    """Ironic wraps its message in a text of JSON."""
+    said = {"faultcode": "Client", "faultstring": error.message, "debuginfo": None}
+    return json({"error_message": orjson.dumps(said).decode()}, error.status, error.headers)
+
+
 def plain_error(error: CloudError) -> Response:
     """The provider's own endpoints and the admin API: `{"error": message}`."""
     return json({"error": error.message}, error.status, error.headers)

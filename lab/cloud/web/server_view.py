@@ -33,7 +33,7 @@ class ServerView:
         self._region = region
         self._url = f"{base_url}/{region.name}/compute/v2.1"
         self._bookmark = f"{base_url}/{region.name}/compute"
-        self._flavors = {each.id: _embedded(each) for each in region.flavors.values()}
+        self._flavors: dict[str, orjson.Fragment] = {}
 
     @property
     def url(self) -> str:
@@ -142,6 +142,8 @@ class ServerView:
 
     def _flavor(self, server: Server, shape: int) -> object:
         if shape >= Since.FLAVOR_EMBEDDED:
+            if server.flavor_id not in self._flavors:
+                self._flavors[server.flavor_id] = _embedded(self._region.flavors[server.flavor_id])
             return self._flavors[server.flavor_id]
         link = {"rel": "bookmark", "href": f"{self._bookmark}/flavors/{server.flavor_id}"}
         return {"id": server.flavor_id, "links": [link]}
