@@ -18,12 +18,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Lifespan
 
-from api import claims, contracts, partitions, placements, pools, refusals, regions, status, workloads
+from api import audits, claims, contracts, partitions, placements, pools, refusals, regions, status, workloads
 from api.deps import Deps
 from api.gate import Gate
 from api.observe import HttpMetrics, Observe
 from api.problems import MEDIA_TYPE, ProblemDocument
-from api.web import pages
+from api.web import audit_pages, pages
 from store.idempotency import forget_old
 
 STATIC = Path(__file__).parent / "web" / "static"
@@ -75,9 +75,10 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     )
     # Before the pools, whose paths would match theirs.
     app.include_router(placements.decisions_router)
-    for module in (pools, partitions, regions, contracts, workloads, claims, placements, status):
+    for module in (pools, partitions, regions, audits, contracts, workloads, claims, placements, status):
         app.include_router(module.router)
-    app.include_router(pages.router, include_in_schema=False)
+    for screens in (pages, audit_pages):
+        app.include_router(screens.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fastapi import Depends, Path, Request
 
-from api.ports import PlacementStarter
+from api.ports import Starter
 from domain.claim import WorkloadId
 from domain.policy import Policy
 from domain.pool import Name, PoolId
@@ -28,7 +28,7 @@ class Deps:
     """
 
     engine: Engine
-    starter: PlacementStarter
+    starter: Starter
     temporal_reachable: Callable[[], Awaitable[bool]]
     now: Callable[[], datetime]
     policy: Policy = field(default_factory=Policy)

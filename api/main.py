@@ -19,8 +19,8 @@ from temporalio.service import RPCError
 from activities.logs import configure_logs
 from api.app import create_app
 from api.deps import Deps
-from api.placement_starter import TemporalStarter
 from api.settings import ApiSettings
+from api.temporal_starter import TemporalStarter
 from domain.intake.words import clean
 from store.engine import create_engine
 

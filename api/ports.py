@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from typing import Protocol
+from uuid import UUID
 
 
-class PlacementStarter(Protocol):
-    """Starts durable placements, or tells the one that runs."""
+class Starter(Protocol):
+    """Starts what is durable, or tells what runs. Raises one of `launching.NOT_STARTED` where it cannot."""
 
     async def start(
         self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
     ) -> str:
-        """The workflow id, once the placement is started. Raises one of `launching.NOT_STARTED` otherwise."""
+        """The workflow id, once the placement is started or told."""
+
+    async def start_audit(
+        self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str
+    ) -> str:
+        """The workflow id, once the worker of partition `served_by` has the audit."""

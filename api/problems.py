@@ -96,6 +96,7 @@ UNKNOWN_REGION = Kind(
 PARTITION_DIFFERS = Kind(
     "partition_differs", 409, "The partition exists with other facts", "Choose another partitionId."
 )
+UNKNOWN_AUDIT = Kind("unknown_audit", 404, "No such audit", "List audits with GET /factory/audits.")
 UNKNOWN_PLACEMENT = Kind(
     "unknown_placement",
     404,

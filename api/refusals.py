@@ -19,6 +19,7 @@ from api import problems
 from api.problems import FieldProblem, Kind, Problem
 from api.web.render import is_screen, problem_page
 from domain.intake.words import clean, shown
+from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
 from store.partitions import PartitionDiffers, UnknownRegion
 from store.registry import DuplicatePool, NoSuchStep, UnknownPool, VersionConflict
@@ -39,6 +40,7 @@ TOLD_AS: dict[type[Exception], Kind] = {
     UnknownRegion: problems.UNKNOWN_REGION,
     PartitionDiffers: problems.PARTITION_DIFFERS,
     UnknownPlacement: problems.UNKNOWN_PLACEMENT,
+    UnknownAudit: problems.UNKNOWN_AUDIT,
     WorkloadDiffers: problems.WORKLOAD_DIFFERS,
     NothingToScale: problems.NO_CLAIM,
     KeyReused: problems.KEY_REUSED,

@@ -90,7 +90,7 @@ async def audits_before(
     """Audits, newest first, from the one after `before` on."""
     columns = [column for column in audits.c if column.name != "report"]
     query = (
-        sa.select(*columns, (audits.c.report - "findings").label("report"))
+        sa.select(*columns, audits.c.report.op("-")(sa.cast("findings", sa.Text)).label("report"))
         .where(audits.c.tenant_id == tenant_id)
         .order_by(audits.c.started_at.desc(), audits.c.audit_id.desc())
         .limit(limit)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import httpx2
 from starlette.types import ASGIApp
@@ -14,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.placement_calls import Decided
 from api.app import create_app
 from api.deps import Deps
-from domain.ids import placement_workflow_id
+from domain.ids import audit_workflow_id, placement_workflow_id
 from tests.activities.deciding import Placer
 from tests.domain.worlds import estate as every_pool
 from tests.estates import Estate
@@ -29,6 +30,7 @@ class RecordingStarter:
 
     def __init__(self) -> None:
         self.started: list[tuple[str, str, str, int | None]] = []
+        self.audits: list[tuple[str, UUID, str | None, str]] = []
         self.down = False
 
     async def start(
@@ -38,6 +40,14 @@ class RecordingStarter:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
         self.started.append((tenant_id, partition_id, workload_id, claim_version))
         return placement_workflow_id(partition_id, workload_id)
+
+    async def start_audit(
+        self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str
+    ) -> str:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.audits.append((tenant_id, audit_id, partition_id, served_by))
+        return audit_workflow_id(audit_id)
 
     async def reachable(self) -> bool:
         return not self.down

@@ -21,6 +21,7 @@ PAGES = (
     "/ui/workloads",
     "/ui/workloads/orders-daily",
     "/ui/regions",
+    "/ui/audits",
     WHY,
     f"{WHY}?replay=true",
     "/ui/pools/nobody",

@@ -1,15 +1,19 @@
-"""Starting placements from the front door, through Temporal."""
+"""Starting placements and audits from the front door, through Temporal."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from temporalio.client import Client
 
+from activities.audit_calls import AuditInput
+from activities.audit_start import start_audit
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
 
 
 class TemporalStarter:
-    """Starts or tells the placement of a workload."""
+    """Starts or tells the placement of a workload, and starts audits."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -23,3 +27,10 @@ class TemporalStarter:
             PlacementInput(tenant_id=tenant_id, partition_id=partition_id, workload_id=workload_id),
             ClaimChanged(claim_version=claim_version, why="asked for through the API"),
         )
+
+    async def start_audit(
+        self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str
+    ) -> str:
+        """The workflow id, once Temporal has the audit. `RPCError` when Temporal does not answer."""
+        request = AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)
+        return await start_audit(self._client, request, served_by)
