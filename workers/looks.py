@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.reconcile_calls import LOOK_NOW, LookNow
+from domain.ids import reconcile_workflow_id
 
 # However much happens at once, one look sees it all.
 EVERY_SECONDS = 1.0
@@ -48,7 +49,7 @@ class Looks:
 
     async def _send(self, partition_id: str, region: str) -> bool:
         """Whether nothing is left to send: it was taken, or nobody reconciles this partition."""
-        workflow = self._client.get_workflow_handle(f"reconcile/{partition_id}")
+        workflow = self._client.get_workflow_handle(reconcile_workflow_id(partition_id))
         try:
             await workflow.signal(LOOK_NOW, LookNow(region=region), rpc_timeout=ANSWER_WITHIN)
         except RPCError as error:

@@ -1,0 +1,38 @@
+"""The intake of notifications on servers that a test may kill."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from lab.stack import Stack
+from tests.estates import Estate
+from tests.stack_fixtures import new_folder
+from tests.workers.post_office import PostOffice, temporal
+from workers import notification_intake
+
+
+@pytest.fixture(scope="module")
+def own_stack() -> Iterator[Stack]:
+    """Servers of one module, which its tests may kill and empty."""
+    folder = new_folder()
+    own = Stack.start(folder / "lab")
+    yield own
+    own.stop()
+    shutil.rmtree(folder)
+
+
+@pytest_asyncio.fixture
+async def office(
+    estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PostOffice]:
+    """A stream and an intake that loses no time."""
+    monkeypatch.setattr(notification_intake, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(notification_intake, "TROUBLE_SECONDS", 0.1)
+    monkeypatch.setattr(notification_intake, "ACK_WAIT_SECONDS", 2.0)
+    opened = PostOffice(estate, own_stack.nats_url, await temporal(own_stack.temporal_address))
+    yield opened
+    await opened.forget_stream()
