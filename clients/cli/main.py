@@ -22,6 +22,7 @@ from clients.cli.commands.claim import claim, place, scale
 from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
+from clients.cli.commands.regions import regions
 from clients.cli.failures import Failure
 from clients.cli.screen import PipeClosed, Screen, output_checked
 from clients.cli.session import Session, Surroundings
@@ -54,6 +55,7 @@ app.add_typer(get, name="get")
 app.add_typer(describe.describe, name="describe")
 app.command()(explain)
 app.add_typer(describe.activate, name="activate")
+app.command()(regions)
 app.command()(status)
 
 

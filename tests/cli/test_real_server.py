@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +17,9 @@ from activities.placement_calls import FinishRequest
 from api.app import create_app
 from api.deps import Deps
 from clients.cli.main import main
+from domain.circuit import WELL
 from domain.ids import placement_workflow_id
+from store.budget import BudgetStore
 from tests.activities.deciding import Placer
 from tests.api.serving import served
 from tests.cli.conftest import Ran
@@ -186,3 +189,16 @@ async def test_a_partition_is_applied_and_listed(sco: RealSco, tmp_path: Path) -
     refused = await sco("apply", "-f", str(tmp_path / "moon.yaml"), code=1)
     assert "partition moon: no pool is registered in region 'moon'" in refused.err
     assert "regions with pools are eu-north" in refused.err
+
+
+async def test_regions_are_shown_as_the_database_has_them(sco: RealSco, dsn: str) -> None:
+    assert "no region has a token budget yet" in (await sco("regions")).err
+    budgets = BudgetStore(dsn, tenant_id=TENANT)
+    await asyncio.to_thread(budgets.set_budget, "eu-north", burst=40, refill_per_second=Decimal("0.001"))
+    assert "closed" in (await sco("regions")).out
+    for _ in range(5):
+        await asyncio.to_thread(budgets.report_failure, "eu-north", WELL, "the region was silent")
+    budgets.close()
+    assert "5 calls failed in a row, the last because the region was silent" in (await sco("regions")).out
+    (told,) = json.loads((await sco("regions", "-o", "json")).out)
+    assert (told["circuit"]["state"], told["budget"]["tokens"]) == ("open", 40)

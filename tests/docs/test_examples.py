@@ -18,6 +18,7 @@ import yaml
 from activities.openstack.settings import CloudSettings
 from activities.ports import ProviderErrorKind
 from domain.acquisition import AcquisitionTerms
+from domain.circuit import CircuitState, CircuitTerms
 from domain.intake import Intake, read_claim
 from domain.placement.caps import Terms, caps_for, pools_and_groups_needed
 from domain.placement.filters import FACT_FILTERS, TERM_FILTERS
@@ -26,15 +27,18 @@ from domain.policy import PlacementPolicy, ScoringPolicy
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings as LabSettings
 from lab.stack.temporal import SEARCH_ATTRIBUTES
+from store import quota_holds
 from tests.api.door import door_on
 from tests.docs.pages import ROOT, fences, read, section
 from tests.domain.worlds import facts
 from tests.estates import Estate
 from wire.intake import parse_documents
+from workers.assemble import MAX_BUDGET_WAIT_SECONDS
 from workers.schedules import SWEEP_EVERY
 from workflows import terms
 
 T1 = Terms(Decimal("0.30"), Decimal("0.15"), Decimal("0.30"), Decimal("0.05"), 3)
+REGIONS = "docs/concepts/provider-regions.md"
 OPENSTACK = "docs/howto/run-on-your-own-openstack.md"
 
 
@@ -101,6 +105,24 @@ def test_the_figures_of_acquisition_are_those_of_the_code() -> None:
     assert f"at most {PlacementPolicy().batch_instances} equal servers" in text
     kinds = set(re.findall(r"`(\w+)`", section("docs/concepts/acquisition.md", "Failures")))
     assert {kind.value for kind in ProviderErrorKind} - {"unknown"} <= kinds
+
+
+def test_the_figures_of_provider_regions_are_those_of_the_code() -> None:
+    text = " ".join(read(REGIONS).split())
+    circuit = CircuitTerms()
+    assert f"after {circuit.open_after_failures} failures in a row: `open`" in text
+    assert f"after {circuit.open_seconds:g} s one call may try" in text
+    assert f"up to {circuit.most_open_seconds / 60:g} minutes" in text
+    assert f"after {circuit.probe_seconds:g} s another may try" in text
+    assert f"the pause is {circuit.pause_seconds:g} s" in text
+    assert f"in a row, up to {circuit.most_pause_seconds / 3600:g} h. A pause" in text
+    assert f"waits if it ends within {MAX_BUDGET_WAIT_SECONDS:g} s" in text
+    assert f"At {ScoringPolicy().quota_alarm_share * 100:.0f} % left or less" in text
+    assert f"for {quota_holds.BASE_SECONDS / 60:g} minute nobody asks" in text
+    assert f"doubles it, up to {quota_holds.MOST_SECONDS / 3600:g} h." in text
+    assert [state.value for state in CircuitState] == re.findall(
+        r"^\| `(\w+)`", section(REGIONS, "Circuit"), re.M
+    )
 
 
 def test_every_claim_on_a_page_can_be_read() -> None:
