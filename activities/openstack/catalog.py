@@ -6,24 +6,27 @@ each pool, which Nova's aggregates list as their hosts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
+import structlog
 from pydantic import Field
 
 from activities.openstack.aggregates import group_of_host, read_aggregates
 from activities.openstack.answers import Answer
+from activities.openstack.bare_metal import IronicNodes, NodeCount, count_nodes, metal_class
 from activities.openstack.flavors import SKU_SPEC, FlavorBook
 from activities.openstack.leases import BlazarLeases, active_reservations
 from activities.openstack.session import Connections
 from activities.openstack.settings import CloudSettings
-from activities.ports import Lease, PoolObservation, QuotaState, RegionCatalog
+from activities.ports import Lease, PoolObservation, ProviderError, QuotaState, RegionCatalog
 from domain.pool import PurchaseModel
 
 RATE_CARD, FORWARD_CAPACITY, HALLS = "/rate-card", "/forward-capacity", "/halls"
 _UNLIMITED = -1
+log = structlog.get_logger("catalog")
 
 Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 Count = Annotated[int, Field(ge=0)]
@@ -66,6 +69,14 @@ class _Halls(Answer):
     halls: tuple[_Hall, ...]
 
 
+class _Room(NamedTuple):
+    """Instances of a pool: all, free now, and the least that is free within a day."""
+
+    total: int
+    free: int
+    min_free: int
+
+
 class OpenStackCatalog:
     """The port `Catalog`. Safe to share between threads."""
 
@@ -74,6 +85,7 @@ class OpenStackCatalog:
         self._connections = connections
         self._flavors = flavors
         self._leases = BlazarLeases(connections, flavors)
+        self._nodes = IronicNodes(connections)
 
     def catalog(self, region: str) -> RegionCatalog:
         """Flavors, halls and correlation groups of a region, asked for anew."""
@@ -91,16 +103,58 @@ class OpenStackCatalog:
         return RegionCatalog(region, tuple(facts), tuple(halls), group_of)
 
     def observe(self, region: str) -> Sequence[PoolObservation]:
-        """Price and capacity of every pool; one that is not in both answers was not observed."""
+        """Price and capacity of every pool; one that is not in both answers was not observed.
+
+        Bare metal is counted in nodes instead, where the cloud offers them.
+        """
         with self._connections.calling(region, "read the rate card and the forward capacity") as client:
             card = _RateCard.model_validate(client.read(self._rates, RATE_CARD))
             forward = _ForwardCapacity.model_validate(client.read(self._rates, FORWARD_CAPACITY))
-        capacity = {each.host_group: each for each in forward.capacity}
+        rooms = {each.host_group: _Room(each.total, each.free, each.min_free) for each in forward.capacity}
+        counted = self._with_nodes(region, card.rates, rooms)
         return [
-            _observation(region, rate, capacity[rate.host_group])
+            _observation(region, rate, counted[rate.host_group])
             for rate in sorted(card.rates, key=lambda rate: rate.host_group)
-            if rate.host_group in capacity
+            if rate.host_group in counted
         ]
+
+    def _with_nodes(
+        self, region: str, rates: Sequence[_Rate], rooms: Mapping[str, _Room]
+    ) -> Mapping[str, _Room]:
+        """The rooms with those of bare-metal pools counted in nodes.
+
+        When the nodes cannot be read, bare metal was not observed; nothing else suffers.
+        """
+        metal = self._metal(region, rates)
+        if not metal:
+            return rooms
+        others = {name: room for name, room in rooms.items() if name not in metal}
+        try:
+            nodes = self._nodes.read(region)
+        except ProviderError as error:
+            log.warning("bare_metal_not_observed", region=region, pools=len(metal), problem=str(error))
+            return others
+        if nodes is None:
+            return rooms
+        counts = count_nodes(nodes)
+        for name, place in metal.items():
+            found = counts.get(place, NodeCount(0, 0))
+            coming = rooms[name].min_free if name in rooms else found.free
+            others[name] = _Room(found.total, found.free, min(found.free, coming))
+        return others
+
+    def _metal(self, region: str, rates: Sequence[_Rate]) -> dict[str, tuple[str, str]]:
+        """Hall and resource class of each host group whose flavor asks for a node."""
+        flavors = self._flavors.known(region)
+        if any(rate.flavor not in flavors for rate in rates):
+            flavors = self._flavors.read(region)
+        found = {}
+        for rate in rates:
+            flavor = flavors.get(rate.flavor)
+            wanted = metal_class(flavor.facts.extra_specs) if flavor is not None else None
+            if wanted is not None:
+                found[rate.host_group] = (rate.hall, wanted)
+        return found
 
     def quota(self, region: str) -> QuotaState:
         """Limits and use of our project, building and errored servers included."""
@@ -138,15 +192,15 @@ class OpenStackCatalog:
         self._leases.extend(region, lease_id, ends_at)
 
 
-def _observation(region: str, rate: _Rate, capacity: _Capacity) -> PoolObservation:
+def _observation(region: str, rate: _Rate, room: _Room) -> PoolObservation:
     return PoolObservation(
         region=region,
         hall=rate.hall,
         flavor=rate.flavor,
         purchase_model=str(rate.purchase_model),
-        total_instances=capacity.total,
-        free_instances=capacity.free,
-        free_24h_instances=capacity.min_free,
+        total_instances=room.total,
+        free_instances=room.free,
+        free_24h_instances=room.min_free,
         price_per_hour_usd=str(rate.price_per_hour),
         guaranteed_price_per_hour_usd=str(rate.guaranteed_price_per_hour),
     )
