@@ -90,7 +90,7 @@ def test_every_field_of_a_contract_file_is_documented_with_its_default() -> None
 
 def test_every_variable_that_a_page_names_exists() -> None:
     known = set(defaults(WorkerSettings, "SCO_", upper=True)) | set(defaults(ApiSettings, "SCO_", upper=True))
-    known |= {"SCO_SERVER", "SCO_EVENTS"}
+    known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER"}
     for page in PAGES:
         assert set(re.findall(r"\bSCO_[A-Z_]+[A-Z]\b", page.read_text())) <= known, name_of(page)
 
