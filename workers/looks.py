@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
+from enum import StrEnum
 
 import structlog
 from prometheus_client import Counter
@@ -21,6 +22,15 @@ ANSWER_WITHIN = timedelta(seconds=5)
 LOOKS = Counter("sco_looks_total", "Looks that were asked of reconcile at once", ["partition", "outcome"])
 
 log = structlog.get_logger("looks")
+Place = tuple[str, str]
+
+
+class Outcome(StrEnum):
+    """Taken by a workflow; nobody reconciles that partition; or Temporal did not take it."""
+
+    TAKEN = "taken"
+    NOBODY = "nobody"
+    FAILED = "failed"
 
 
 class Looks:
@@ -28,10 +38,11 @@ class Looks:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._wanted: set[tuple[str, str]] = set()
+        self._wanted: set[Place] = set()
+        self._untaken: set[Place] = set()
         self._asked = asyncio.Event()
 
-    def ask(self, places: Iterable[tuple[str, str]]) -> None:
+    def ask(self, places: Iterable[Place]) -> None:
         """Ask for looks, each at a partition's servers in a region. Asking again changes nothing."""
         self._wanted.update(places)
         if self._wanted:
@@ -43,20 +54,31 @@ class Looks:
             await self._asked.wait()
             self._asked.clear()
             places, self._wanted = sorted(self._wanted), set()
-            taken = await asyncio.gather(*(self._send(*place) for place in places))
+            outcomes = await asyncio.gather(*(self._send(*place) for place in places))
+            for place, outcome in zip(places, outcomes, strict=True):
+                self._note(place, outcome)
             await asyncio.sleep(EVERY_SECONDS)
-            self.ask(place for place, was_taken in zip(places, taken, strict=True) if not was_taken)
+            self.ask(
+                place for place, outcome in zip(places, outcomes, strict=True) if outcome is Outcome.FAILED
+            )
 
-    async def _send(self, partition_id: str, region: str) -> bool:
-        """Whether nothing is left to send: it was taken, or nobody reconciles this partition."""
+    async def _send(self, partition_id: str, region: str) -> Outcome:
         workflow = self._client.get_workflow_handle(reconcile_workflow_id(partition_id))
         try:
             await workflow.signal(LOOK_NOW, LookNow(region=region), rpc_timeout=ANSWER_WITHIN)
         except RPCError as error:
-            missing = error.status is RPCStatusCode.NOT_FOUND
-            LOOKS.labels(partition_id, "nobody" if missing else "failed").inc()
-            log.warning("look_not_taken", partition=partition_id, region=region, problem=error.message)
-            return missing
-        LOOKS.labels(partition_id, "taken").inc()
-        log.info("look_asked", partition=partition_id, region=region)
-        return True
+            return Outcome.NOBODY if error.status is RPCStatusCode.NOT_FOUND else Outcome.FAILED
+        except Exception:
+            return Outcome.FAILED
+        return Outcome.TAKEN
+
+    def _note(self, place: Place, outcome: Outcome) -> None:
+        """Count every look; of those that nobody takes only the first is a warning."""
+        partition_id, region = place
+        LOOKS.labels(partition_id, outcome).inc()
+        if outcome is Outcome.TAKEN:
+            self._untaken.discard(place)
+            log.info("look_asked", partition=partition_id, region=region)
+        elif place not in self._untaken:
+            self._untaken.add(place)
+            log.warning("look_not_taken", partition=partition_id, region=region, outcome=outcome)
