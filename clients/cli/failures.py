@@ -16,6 +16,9 @@ class Exit(IntEnum):
     WAITED_TOO_LONG = 4
     SHORTFALL = 5
     REPLAY_DIFFERS = 6
+    AUDIT_FAILED = 7
+    # Of `sco audit` alone, as of other programs that look for something; a refusal is wrong usage there.
+    FINDINGS = 1
 
 
 class Failure(Exception):

@@ -18,6 +18,7 @@ import typer
 from clients.cli.api import Api, Clock
 from clients.cli.commands import describe
 from clients.cli.commands.apply import apply
+from clients.cli.commands.audit import audit
 from clients.cli.commands.claim import claim, place, scale
 from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
@@ -37,9 +38,9 @@ app = typer.Typer(
     name="sco",
     help=(
         "Run work on capacity that can be taken back: submit claims, see where they run and why."
-        "\n\n\b\nExit codes: 0 ok, 1 refused by the server, 2 wrong usage or unreadable file,"
-        "\n3 no usable answer from the server, 4 waited too long, 5 ended in a shortfall,"
-        "\n6 a replayed decision differs."
+        "\n\n\b\nExit codes: 0 ok, 1 refused by the server (of sco audit: findings), 2 wrong usage"
+        "\nor unreadable file, 3 no usable answer from the server, 4 waited too long, 5 ended in a"
+        "\nshortfall, 6 a replayed decision differs, 7 an audit that could not see everything."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -54,6 +55,7 @@ app.command()(scale)
 app.add_typer(get, name="get")
 app.add_typer(describe.describe, name="describe")
 app.command()(explain)
+app.command()(audit)
 app.add_typer(describe.activate, name="activate")
 app.command()(regions)
 app.command()(status)

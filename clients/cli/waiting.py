@@ -1,16 +1,17 @@
-"""Wait until a claim is placed, and show how far it is."""
+"""Wait until a claim is placed or an audit has ended, and show how far it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from clients.cli.answers import Workload, read
 from clients.cli.api import path
+from clients.cli.audit_answers import Audit
 from clients.cli.failures import Exit, Failure
 from clients.cli.screen import Screen
 from clients.cli.session import Session
@@ -20,8 +21,10 @@ POLL_SECONDS = 1.0
 MAX_LOST_IN_A_ROW = 5
 DEFAULT_SECONDS = 600.0
 ENDED = ("placed", "shortfall")
+RUNNING = "running"
 
 Report = Callable[[float, Workload], None]
+T = TypeVar("T")
 
 
 class Ended(NamedTuple):
@@ -31,32 +34,80 @@ class Ended(NamedTuple):
     document: Any
 
 
+class Audited(NamedTuple):
+    """An audit that ended, and the server's document of it."""
+
+    audit: Audit
+    document: Any
+
+
 def wait_for_placement(
     session: Session, workload_id: str, claim_version: int, *, since: datetime | None, seconds: float
 ) -> Ended:
     """The workload once this claim or a newer one is placed or fell short; `Failure` when it takes longer.
 
-    An outcome that was recorded at `since` is the one before, not the one that is waited for. A server
-    that does not answer now and then is asked again.
+    An outcome that was recorded at `since` is the one before, not the one that is waited for.
     """
-    clock, started, lost = session.clock, session.clock.monotonic(), 0
+
+    def ask() -> Ended:
+        document = session.api.get(path("workloads", workload_id))
+        return Ended(read(Workload, document, "the workload"), document)
+
     with _progress(session.screen) as report:
-        while True:
-            try:
-                document = session.api.get(path("workloads", workload_id))
-                workload = read(Workload, document, "the workload")
-            except Failure as failure:
-                lost += 1
-                if failure.code is not Exit.UNREACHABLE or lost > MAX_LOST_IN_A_ROW:
-                    raise
-            else:
-                lost = 0
-                report(clock.monotonic() - started, workload)
-                if _has_ended(workload, claim_version, since):
-                    return Ended(workload, document)
-                if clock.monotonic() - started >= seconds:
-                    raise _too_long(workload, seconds)
-            clock.sleep(POLL_SECONDS)
+        return _poll(
+            session,
+            ask,
+            lambda one: _has_ended(one.workload, claim_version, since),
+            seconds=seconds,
+            report=lambda elapsed, one: report(elapsed, one.workload),
+            too_long=lambda one: _too_long(one.workload, seconds),
+        )
+
+
+def wait_for_audit(session: Session, audit_id: str, *, seconds: float) -> Audited:
+    """The audit once it has ended; `Failure` when it takes longer."""
+
+    def ask() -> Audited:
+        document = session.api.get(path("factory", "audits", audit_id))
+        return Audited(read(Audit, document, "the audit"), document)
+
+    with _running(session.screen, f"audit {audit_id} is running") as report:
+        return _poll(
+            session,
+            ask,
+            lambda one: one.audit.status != RUNNING,
+            seconds=seconds,
+            report=report,
+            too_long=lambda one: _audit_too_long(session, one.audit, seconds),
+        )
+
+
+def _poll(
+    session: Session,
+    ask: Callable[[], T],
+    has_ended: Callable[[T], bool],
+    *,
+    seconds: float,
+    report: Callable[[float, T], None],
+    too_long: Callable[[T], Failure],
+) -> T:
+    """Ask again and again. A server that does not answer now and then is asked again too."""
+    clock, started, lost = session.clock, session.clock.monotonic(), 0
+    while True:
+        try:
+            answer = ask()
+        except Failure as failure:
+            lost += 1
+            if failure.code is not Exit.UNREACHABLE or lost > MAX_LOST_IN_A_ROW:
+                raise
+        else:
+            lost = 0
+            report(clock.monotonic() - started, answer)
+            if has_ended(answer):
+                return answer
+            if clock.monotonic() - started >= seconds:
+                raise too_long(answer)
+        clock.sleep(POLL_SECONDS)
 
 
 def _has_ended(workload: Workload, claim_version: int, since: datetime | None) -> bool:
@@ -71,6 +122,17 @@ def _too_long(workload: Workload, seconds: float) -> Failure:
         (
             "the placement goes on without sco; look at it again with"
             f" sco describe workload {workload.workload_id}, or wait longer with --timeout",
+        ),
+    )
+
+
+def _audit_too_long(session: Session, audit: Audit, seconds: float) -> Failure:
+    return Failure(
+        Exit.WAITED_TOO_LONG,
+        f"audit {audit.audit_id} is {audit.status} after {seconds:g} seconds",
+        (
+            f"it goes on without sco: its report will be at {session.api.server}/ui/audits/{audit.audit_id}",
+            "or wait longer with --timeout",
         ),
     )
 
@@ -126,3 +188,16 @@ def _lines(screen: Screen) -> Report:
             screen.note(f"{duration(elapsed):>6}  {text}")
 
     return report
+
+
+@contextmanager
+def _running(screen: Screen, text: str) -> Iterator[Callable[[float, object], None]]:
+    """A clock on a terminal, one line elsewhere."""
+    if not screen.err.is_terminal:
+        screen.note(f"{duration(0):>6}  {text}")
+        yield lambda elapsed, answer: None
+        return
+    columns = (SpinnerColumn(), _column("description"), TimeElapsedColumn())
+    with Progress(*columns, console=screen.err, transient=True) as progress:
+        progress.add_task(text, total=None)
+        yield lambda elapsed, answer: None

@@ -215,3 +215,37 @@ def status(**changed: Any) -> dict[str, Any]:
         "outboxWaiting": 0,
         "temporalReachable": True,
     } | changed
+
+
+def finding(kind: str = "lost", subject: str = "b-1-001", **changed: Any) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "subject": subject,
+        "problem": f"slot {subject} is active, its server s-1 does not exist",
+        "whatToDo": f"What to do about {kind}.",
+        "region": "eu-north",
+        "workloadId": "orders-daily",
+        "poolId": "eu-north-h1-gp-m",
+        "serverIds": ["s-1"],
+    } | changed
+
+
+def audit(status: str = "clean", *findings: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    kinds = [one["kind"] for one in findings]
+    return {
+        "auditId": "7b0e8a34-0000-4000-8000-000000000003",
+        "partitionId": None,
+        "status": status,
+        "startedAt": "2026-11-29T14:00:00Z",
+        "finishedAt": None if status == "running" else "2026-11-29T14:00:20Z",
+        "workflowId": "audit/7b0e8a34-0000-4000-8000-000000000003",
+        "temporalUrl": None,
+        "regions": [] if status == "running" else ["eu-north", "eu-west"],
+        "failures": [],
+        "counts": {"servers": 21, "slots": 22, "workloads": 1, "foreign": None}
+        | {"serversInFlight": 1, "workloadsInFlight": 0, "gaps": 2},
+        "findingsTotal": len(kinds),
+        "findingsByKind": {kind: kinds.count(kind) for kind in kinds},
+        "notes": [],
+        "findings": list(findings),
+    } | changed
