@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nats
-import pytest
 
 from lab.openstack.running import VENV
 from lab.stack import Stack
@@ -20,7 +19,6 @@ from tests.wire.messages import server
 from wire.notifications import STREAM, EventKind
 
 SESSION = Path(__file__).with_name("bus_session.py")
-pytestmark = pytest.mark.real
 
 
 @contextmanager
