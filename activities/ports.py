@@ -6,6 +6,7 @@ All calls are blocking and run in a thread. Every provider failure is a `Provide
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -193,6 +194,11 @@ class Catalog(Protocol):
         """
 
 
+# The monotonic time until which what this context asks of the provider may still be sent. A create is
+# written down before it is sent, and asked for again some time after that: it must not go out later.
+SEND_UNTIL: ContextVar[float | None] = ContextVar("send_until", default=None)
+
+
 class TokenBudget(Protocol):
     """The right to make one call to the provider of a region, and what the call showed of it.
 
@@ -202,8 +208,8 @@ class TokenBudget(Protocol):
     def take(self, region: str) -> None:
         """Block until a call may go. When none may in bounded time, or none at all now, a ProviderError.
 
-        THROTTLED: no token came, or a pause lasts too long. UNAVAILABLE: the region's circuit is open, or
-        the budget cannot be used. Nothing was sent, so it is never in doubt.
+        THROTTLED: no token came in time, `SEND_UNTIL` at the latest, or a pause lasts too long. UNAVAILABLE:
+        the region's circuit is open, or the budget cannot be used. Nothing was sent, so it is never in doubt.
         """
 
     def report(self, region: str, outcome: Outcome, retry_after_seconds: float | None) -> None:

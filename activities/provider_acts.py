@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.errors import application_error
-from activities.ports import BatchSpec, Compute, ProviderError
+from activities.ports import SEND_UNTIL, BatchSpec, Compute, ProviderError
 from domain.reconcile import ReconcileTerms
 from store import licences, slots
 from store.audit_log import Action, Entry, record
@@ -19,6 +20,8 @@ from store.engine import Engine
 from store.licences import Place
 
 READ_ONLY = "read_only"
+# Of the time in which a request may show: so long it may wait to be sent.
+SEND_SHARE = 0.5
 
 
 class Doomed(NamedTuple):
@@ -103,8 +106,15 @@ class ProviderActs:
         return asked
 
     async def create(self, spec: BatchSpec, count: int) -> None:
-        """Ask once for what is booked. ProviderError as the provider's."""
-        await asyncio.to_thread(self._compute.create_batch, spec, count)
+        """Ask once for what is booked. ProviderError as the provider's.
+
+        What waits for a token until the slots are soon asked for again is not sent: both would be built.
+        """
+        SEND_UNTIL.set(time.monotonic() + SEND_SHARE * self._settle.total_seconds())
+        try:
+            await asyncio.to_thread(self._compute.create_batch, spec, count)
+        finally:
+            SEND_UNTIL.set(None)
 
     async def delete(self, place: Place, doomed: Sequence[Doomed]) -> None:
         """Write deletions down and ask for them."""

@@ -43,6 +43,7 @@ from store.licences import Cycle, Place
 # How far the clocks of provider and database may be apart, when deletions are asked for by time.
 CLOCK_SKEW = timedelta(minutes=10)
 FIRST_LOOK_BACK = timedelta(days=1)
+REPAIRED = (LEFT_OVER | REPLACED) - {DriftKind.STRANGER}
 log = structlog.get_logger("reconciling")
 
 
@@ -95,13 +96,27 @@ class ReconcilingActivities:
             servers=len(sight.servers),
             drift=dict(sorted(Counter(one.kind.value for one in sight.drift).items())),
         )
-        if state.acting_until is not None and sight.drift:
+        if state.acting_until is not None:
             activity.heartbeat("repairing")
-            done = await self._repairs.repair(place, sight.servers, sight.drift, done)
+            done = await self._put_right(place, sight, state, done)
         done = done.model_copy(update={"pause_seconds": self._pause_seconds(state, sight)})
         metrics.report(place, done, self._now())
         log.info("reconciled", partition=place.partition_id, **done.model_dump(exclude_defaults=True))
         return done
+
+    async def _put_right(self, place: Place, sight: Sight, state: FleetState, done: Reconciled) -> Reconciled:
+        """Records are rebuilt before anybody may act on them; then the licence is granted, then used."""
+        due = await self._repairs.due(place, sight.drift)
+        adopted, unwanted = await self._repairs.adopt(place, sight.servers, due)
+        await self._grant(place, state)
+        return await self._repairs.repair(place, due, unwanted, done.model_copy(update={"adopted": adopted}))
+
+    async def _grant(self, place: Place, state: FleetState) -> None:
+        async with self._engine.begin() as connection:
+            cycle = await licences.open_cycle(connection, place, lock=True)
+            await licences.grant(connection, place, state)
+        if state.phase is not cycle.state.phase:
+            log.info("fleet_phase", partition=place.partition_id, region=place.region, phase=state.phase)
 
     def _pause_seconds(self, state: FleetState, sight: Sight) -> float:
         """What is unsettled is looked at again soon; strangers are waited for, not watched."""
@@ -115,8 +130,8 @@ class ReconcilingActivities:
         now = self._now()
         async with self._engine.begin() as connection:
             cycle = await licences.open_cycle(connection, place, lock=True)
-            state = lapsed(cycle.state, now)
-            if state != cycle.state:
+            state = lapsed(cycle.state, cycle.tried_at, now, self._terms)
+            if state.phase is not cycle.state.phase:
                 await licences.lapse(connection, place, state, now)
                 log.warning("licence_lapsed", partition=place.partition_id, region=place.region)
                 cycle = cycle._replace(state=state, view=None)
@@ -182,27 +197,33 @@ class ReconcilingActivities:
             await licences.write_problem(connection, place, str(error), self._now())
 
     async def _conclude(self, place: Place, sight: Sight, deleted: Collection[str]) -> FleetState:
-        """Write the cycle down. Without a licence, whether it agrees with the one before decides."""
+        """Write the cycle down; returns the state that it leads to.
+
+        Without a licence, whether it agrees with the one before decides. One that it leads to is only
+        written once the records are rebuilt.
+        """
         now, view = self._now(), frozenset(sight.servers)
+        fleet = max(len(view), sight.slots_with_server)
         async with self._engine.begin() as connection:
             cycle = await licences.open_cycle(connection, place, lock=True)
             await drifts.note(connection, place, sight.drift, confirmed=deleted, at=now)
-            before = lapsed(cycle.state, now)
-            backlog = sum(one.kind in REPLACED | LEFT_OVER - {DriftKind.STRANGER} for one in sight.drift)
+            before = lapsed(cycle.state, cycle.tried_at, now, self._terms)
+            backlog = sum(one.kind in REPAIRED for one in sight.drift)
             backlog += await licences.waiting_launches(connection, place, before.recovered_at)
             agreed = cycle.view is not None and agrees(cycle.view, view, frozenset(deleted))
-            state = after_cycle(before, agreed=agreed, backlog=backlog, now=now, terms=self._terms)
+            state = after_cycle(
+                before, agreed=agreed, fleet=fleet, backlog=backlog, now=now, terms=self._terms
+            )
+            granting = before.phase is FleetPhase.READ_ONLY and state.acting_until is not None
             await licences.write_cycle(
                 connection,
                 place,
-                state,
-                view=view if state.acting_until is None else None,
-                fleet=max(len(view), sight.slots_with_server),
+                before._replace(agreeing=state.agreeing) if granting else state,
+                view=view if before.phase is FleetPhase.READ_ONLY else None,
+                fleet=fleet,
                 backlog=backlog,
                 at=now,
             )
-        if state.phase is not before.phase:
-            log.info("fleet_phase", partition=place.partition_id, region=place.region, phase=state.phase)
         return state
 
 

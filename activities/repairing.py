@@ -86,39 +86,22 @@ class Repairs:
         self._backoff = backoff
         self._now = now
 
-    async def repair(
-        self, place: Place, servers: dict[str, Server], drift: Sequence[Drift], done: Reconciled
-    ) -> Reconciled:
-        """Put right what has been seen often enough and fits the pace; the answer tells what was done."""
-        due = await self._due(place, drift)
-        adopted, unwanted = await self._adopt(place, servers, due)
-        retagged = await self._label(place, due)
-        kept = {one.subject for one in due if one.kind is DriftKind.UNRECORDED} - unwanted
-        settled = await self._settle(place, [one for one in due if one.subject not in kept])
-        for workload_id in sorted(settled.lost):
-            await self._poke(place, workload_id)
-        await self._acts.send_deletes(place, settled.doomed)
-        return done.model_copy(
-            update={
-                "adopted": adopted,
-                "retagged": retagged,
-                "lost": sum(len(many) for many in settled.lost.values()),
-                "deleted": len(settled.doomed),
-                "backlog": settled.waiting,
-            }
-        )
-
-    async def _due(self, place: Place, drift: Sequence[Drift]) -> list[Drift]:
+    async def due(self, place: Place, drift: Sequence[Drift]) -> list[Drift]:
         """What is certain: a loss once the provider confirms it, everything else when seen twice."""
+        if not drift:
+            return []
         async with self._engine.connect() as connection:
             known = {(row["kind"], row["subject"]): row for row in await drifts.known(connection, place)}
         patient = self._now() - timedelta(seconds=self._terms.stranger_patience_seconds)
         return [one for one in drift if _is_certain(one, known.get((one.kind.value, one.subject)), patient)]
 
-    async def _adopt(
+    async def adopt(
         self, place: Place, servers: dict[str, Server], due: Sequence[Drift]
-    ) -> tuple[int, set[str]]:
-        """Write lost records anew, as far as claims have units for them; returns those that none has."""
+    ) -> tuple[int, frozenset[str]]:
+        """Write lost records anew, as far as claims have units for them; returns the servers too many.
+
+        Nothing at the provider changes, so it needs no licence: it comes before one.
+        """
         found = sorted(
             (servers[one.subject] for one in due if one.kind is DriftKind.UNRECORDED),
             key=lambda one: (one.workload_id or "", one.batch_key or "", one.server_id),
@@ -127,12 +110,33 @@ class Repairs:
         for start in range(0, len(found), ADOPT_AT_ONCE):
             part = found[start : start + ADOPT_AT_ONCE]
             async with self._engine.begin() as connection:
-                if not await licences.may_act(connection, place, self._now()):
-                    raise read_only(place)
                 more, surplus = await self._adopt_some(connection, place, part)
             adopted += more
             unwanted |= surplus
-        return adopted, unwanted
+        return adopted, frozenset(unwanted)
+
+    async def repair(
+        self, place: Place, due: Sequence[Drift], unwanted: frozenset[str], done: Reconciled
+    ) -> Reconciled:
+        """Put right what is certain and fits the pace; the answer tells what was done."""
+        if not due:
+            return done
+        retagged = await self._label(place, due)
+        settled = await self._settle(
+            place,
+            [one for one in due if one.kind is not DriftKind.UNRECORDED or one.subject in unwanted],
+        )
+        for workload_id in sorted(settled.lost):
+            await self._poke(place, workload_id)
+        await self._acts.send_deletes(place, settled.doomed)
+        return done.model_copy(
+            update={
+                "retagged": retagged,
+                "lost": sum(len(many) for many in settled.lost.values()),
+                "deleted": len(settled.doomed),
+                "backlog": settled.waiting,
+            }
+        )
 
     async def _adopt_some(
         self, connection: Connection, place: Place, servers: Sequence[Server]

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from domain.acquisition import AcquisitionTerms
 from domain.backoff import BackoffTerms
+from domain.circuit import CircuitTerms
 from domain.contract import CapShare
+from domain.leases import LeaseTerms
 from domain.model import Frozen
 from domain.reconcile import ReconcileTerms
 
@@ -42,3 +44,5 @@ class Policy(Frozen):
     placement: PlacementPolicy = PlacementPolicy()
     acquisition: AcquisitionTerms = AcquisitionTerms()
     reconcile: ReconcileTerms = ReconcileTerms()
+    circuit: CircuitTerms = CircuitTerms()
+    leases: LeaseTerms = LeaseTerms()

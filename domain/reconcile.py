@@ -222,41 +222,52 @@ def agrees(before: frozenset[str], now: frozenset[str], deleted: frozenset[str])
 
 
 class FleetState(NamedTuple):
-    """How far the right to act in one region has come. `acting_until` is None without a licence."""
+    """How far the right to act in one region has come. `acting_until` is None without a licence.
+
+    `unattended` says that before the last lapse nobody even tried to look: the records may be old.
+    """
 
     phase: FleetPhase
     agreeing: int
     acting_until: datetime | None
     recovered_at: datetime | None
+    unattended: bool
 
 
-NEVER_SEEN = FleetState(FleetPhase.READ_ONLY, 0, None, None)
+NEVER_SEEN = FleetState(FleetPhase.READ_ONLY, 0, None, None, unattended=True)
 
 
-def lapsed(state: FleetState, now: datetime) -> FleetState:
-    """The state at `now`: a licence that ran out is gone, and the count of agreeing cycles with it."""
+def lapsed(state: FleetState, tried_at: datetime, now: datetime, terms: ReconcileTerms) -> FleetState:
+    """The state at `now`: a licence that ran out is gone, and the count of agreeing cycles with it.
+
+    `tried_at` is when somebody last looked or tried to.
+    """
+    unattended = state.unattended or now - tried_at >= timedelta(seconds=terms.lapse_seconds)
+    if state.phase is FleetPhase.READ_ONLY:
+        return state._replace(unattended=unattended)
     if state.acting_until is not None and state.acting_until > now:
         return state
-    if state.phase is FleetPhase.READ_ONLY:
-        return state
-    return FleetState(FleetPhase.READ_ONLY, 0, None, state.recovered_at)
+    return FleetState(FleetPhase.READ_ONLY, 0, None, state.recovered_at, unattended)
 
 
 def after_cycle(
-    state: FleetState, *, agreed: bool, backlog: int, now: datetime, terms: ReconcileTerms
+    state: FleetState, *, agreed: bool, fleet: int, backlog: int, now: datetime, terms: ReconcileTerms
 ) -> FleetState:
-    """The state after a complete cycle. `backlog` is how much is still to be put right.
+    """The state after a complete cycle that saw a `fleet` of so many, `backlog` of it to be put right.
 
-    Without a licence, `agreed` says whether this list agrees with the one before.
+    Without a licence, `agreed` says whether this list agrees with the one before. A fleet that was left
+    alone is then put right in small steps; one that only its provider hid for a while, or one that is
+    empty, needs none.
     """
     until = now + timedelta(seconds=terms.lapse_seconds)
     if state.phase is FleetPhase.READ_ONLY:
         agreeing = state.agreeing + 1 if agreed and state.agreeing else 1
         if agreeing < AGREEING_CYCLES:
-            return FleetState(FleetPhase.READ_ONLY, agreeing, None, state.recovered_at)
-        return FleetState(FleetPhase.PACING, agreeing, until, now)
+            return state._replace(agreeing=agreeing)
+        phase = FleetPhase.PACING if state.unattended and fleet else FleetPhase.NORMAL
+        return FleetState(phase, agreeing, until, now, unattended=False)
     phase = FleetPhase.PACING if state.phase is FleetPhase.PACING and backlog else FleetPhase.NORMAL
-    return FleetState(phase, state.agreeing, until, state.recovered_at)
+    return FleetState(phase, state.agreeing, until, state.recovered_at, unattended=False)
 
 
 def is_paced(kind: DriftKind, phase: FleetPhase) -> bool:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from domain.acquisition import SlotState
 from store.engine import Connection
 from store.registry import lock_capacity
+from store.slots import cancel_unasked
 from store.tables import pools, workloads
 
 # A server that exists has its capacity, whatever was last observed.
@@ -89,7 +90,10 @@ class Record(NamedTuple):
 async def missing_units(
     connection: Connection, tenant_id: str, workload_ids: Collection[str]
 ) -> dict[str, int]:
-    """Claimed units that no reservation holds; the workloads stay locked, in the order of everyone."""
+    """Claimed units that no server holds; the workloads stay locked, in the order of everyone.
+
+    Slots that nobody has asked for were planned in ignorance of the servers that exist: they are given up.
+    """
     wanted = sorted(workload_ids)
     await connection.execute(
         sa.select(workloads.c.workload_id)
@@ -97,6 +101,7 @@ async def missing_units(
         .order_by(workloads.c.workload_id)
         .with_for_update(key_share=True)
     )
+    await cancel_unasked(connection, tenant_id, wanted)
     found = await connection.execute(MISSING, {"tenant": tenant_id, "workloads": wanted})
     return {row[0]: int(row[1]) for row in found}
 

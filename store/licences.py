@@ -42,6 +42,7 @@ class Cycle(NamedTuple):
     number: int
     view: frozenset[str] | None
     last_complete_at: datetime | None
+    tried_at: datetime
     fleet: int
 
 
@@ -59,12 +60,15 @@ async def open_cycle(connection: Connection, place: Place, *, lock: bool = False
     query = sa.select(reconciles).where(_of(place))
     row = (await connection.execute(query.with_for_update() if lock else query)).mappings().one()
     view = row["view"]
-    state = FleetState(FleetPhase(row["phase"]), row["agreeing"], row["acting_until"], row["recovered_at"])
+    state = FleetState(
+        FleetPhase(row["phase"]), row["agreeing"], row["acting_until"], row["recovered_at"], row["unattended"]
+    )
     return Cycle(
         state,
         row["cycle"],
         None if view is None else _unpack(view),
         row["last_complete_at"],
+        row["updated_at"],
         row["fleet"],
     )
 
@@ -94,6 +98,11 @@ async def write_cycle(
             updated_at=at,
         )
     )
+
+
+async def grant(connection: Connection, place: Place, state: FleetState) -> None:
+    """Write the state to which the last cycle led: from now on it may be acted upon."""
+    await connection.execute(sa.update(reconciles).where(_of(place)).values(**state._asdict(), view=None))
 
 
 async def write_problem(connection: Connection, place: Place, problem: str, at: datetime) -> None:

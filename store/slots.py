@@ -251,6 +251,28 @@ async def mark_gone(connection: Connection, tenant_id: str, workload_id: str, sl
     )
 
 
+async def cancel_unasked(connection: Connection, tenant_id: str, workload_ids: Sequence[str]) -> None:
+    """Give up slots that nobody has asked for: they were planned without what is known now."""
+    query = (
+        sa.select(instances.c.workload_id, instances.c.slot_key)
+        .where(
+            instances.c.tenant_id == tenant_id,
+            instances.c.workload_id.in_(list(workload_ids)),
+            instances.c.state == SlotState.PLANNED,
+            instances.c.requested_at.is_(None),
+        )
+        .order_by(instances.c.workload_id, instances.c.slot_key)
+    )
+    of_workload: dict[str, list[str]] = {}
+    for workload_id, slot in await connection.execute(query):
+        of_workload.setdefault(workload_id, []).append(slot)
+    for workload_id, slots in of_workload.items():
+        named = {"tenant": tenant_id, "workload": workload_id, "slots": slots}
+        await _lock_slots(connection, tenant_id, workload_id, slots)
+        await connection.execute(LOWER_TARGETS, named)
+        await mark_gone(connection, tenant_id, workload_id, slots)
+
+
 async def _lock_slots(connection: Connection, tenant_id: str, workload_id: str, slots: Sequence[str]) -> None:
     """Lock the workload, then the capacity that its slots take: the order of everyone."""
     await lock_workload(connection, tenant_id, workload_id)

@@ -91,7 +91,7 @@ class Estate:
     async def license(self, region: str = REGION, *, phase: FleetPhase = FleetPhase.NORMAL) -> None:
         """Let the partition act in a region for as long as a test may last."""
         place = Place(self.tenant_id, PARTITION, region)
-        state = FleetState(phase, 2, self.clock() + timedelta(days=1000), self.clock())
+        state = FleetState(phase, 2, self.clock() + timedelta(days=1000), self.clock(), unattended=False)
         async with self.engine.begin() as connection:
             await licences.open_cycle(connection, place)
             await licences.write_cycle(

@@ -31,6 +31,7 @@ from domain.contract import Contract, Tier
 from domain.ids import placement_workflow_id
 from domain.policy import Policy
 from domain.pool import Arch
+from domain.reconcile import ReconcileTerms
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings
 from lab.control_plane import IMAGE
@@ -50,7 +51,12 @@ UNIT = Shape(vcpu_milli=4_000, ram_mib=16_384)
 SPEED = 40.0
 PATIENCE_SECONDS = 60.0
 CALLS_PER_SECOND = 60
-POLICY = Policy(acquisition=AcquisitionTerms(settle_seconds=1.5, build_patience_seconds=10))
+POLICY = Policy(
+    acquisition=AcquisitionTerms(settle_seconds=1.5, build_patience_seconds=10),
+    reconcile=ReconcileTerms(
+        cycle_seconds=5, recovery_cycle_seconds=0.3, lapse_seconds=30, pace_window_seconds=5
+    ),
+)
 
 
 @dataclass

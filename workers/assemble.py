@@ -18,7 +18,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.acquiring import AcquiringActivities
+from activities.auditing import AuditingActivities, AuditRecordsActivities
 from activities.finishing import FinishingActivities
+from activities.leasing import LeasingActivities
 from activities.observing import ObservingActivities
 from activities.openstack.budget import StoreTokenBudget
 from activities.openstack.catalog import OpenStackCatalog
@@ -34,18 +36,22 @@ from activities.ranking import RankingActivities
 from activities.reconciling import ReconcilingActivities
 from activities.repairing import PlacementPoke, Repairs
 from activities.sweeping import SweepingActivities
+from domain.circuit import CircuitTerms
 from domain.ids import partition_queue, provider_queue
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine
 from workers.pulse import Pulse
 from workers.settings import WorkerSettings
+from workflows.audit import Audit
+from workflows.leases import LeaseWatch
 from workflows.placement import Placement
 from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, PlacementSweep, Scoring
 from workflows.signals import ForgivingSignals
 
-WORKFLOWS: Sequence[type] = (Placement, Reconcile, Scoring, Observation, PlacementSweep)
+# Every workflow that this code may have to replay, whatever queue it runs on.
+WORKFLOWS: Sequence[type] = (Placement, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch)
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)
 # Provider calls of one region are few and slow; the token budget bounds their rate.
@@ -99,12 +105,20 @@ async def connect(settings: WorkerSettings) -> Client:
 
 
 def open_provider(
-    cloud: CloudSettings, budgets: BudgetStore, registry: CollectorRegistry = REGISTRY
+    cloud: CloudSettings,
+    budgets: BudgetStore,
+    registry: CollectorRegistry = REGISTRY,
+    *,
+    circuit: CircuitTerms = CircuitTerms(),  # noqa: B008 - frozen
 ) -> Provider:
     """OpenStack behind the token budget of each region. A metrics registry takes one provider only."""
     metrics = ProviderMetrics(registry)
     budget = StoreTokenBudget(
-        budgets, metrics, max_wait_seconds=MAX_BUDGET_WAIT_SECONDS, rng=random.SystemRandom()
+        budgets,
+        metrics,
+        max_wait_seconds=MAX_BUDGET_WAIT_SECONDS,
+        rng=random.SystemRandom(),
+        terms=circuit,
     )
     connections = Connections(cloud, budget, metrics, now=utc_now)
     flavors = FlavorBook(connections)
@@ -147,6 +161,7 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     ranking = RankingActivities(wiring.engine, policy=wiring.policy.scoring, now=utc_now)
     finishing = FinishingActivities(wiring.engine)
     sweeping = SweepingActivities(wiring.engine, wiring.client)
+    audits = AuditRecordsActivities(wiring.engine, now=utc_now)
     return make_worker(
         wiring.client,
         partition_queue(partition_id),
@@ -159,6 +174,8 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
             finishing.plan_release,
             finishing.finish_placement,
             sweeping.sweep_placements,
+            audits.open_audit,
+            audits.close_audit,
         ],
     )
 
@@ -199,17 +216,29 @@ def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
         wiring.engine, provider.compute, repairs, terms=policy.reconcile, now=utc_now
     )
     observing = ObservingActivities(wiring.engine, provider.catalog, policy=policy.scoring, now=utc_now)
+    leasing = LeasingActivities(
+        wiring.engine, provider.catalog, identity=identity, terms=policy.leases, now=utc_now
+    )
+    auditing = AuditingActivities(
+        wiring.engine,
+        provider.compute,
+        now=utc_now,
+        settle_seconds=policy.acquisition.settle_seconds,
+        catalog=provider.catalog,
+    )
     return make_worker(
         wiring.client,
         provider_queue(region),
         wiring.settings,
         slots=REGION_SLOTS,
-        workflows=[Observation],
+        workflows=[Observation, LeaseWatch],
         activities=[
             acquiring.acquire_region,
             acquiring.release_region,
             observing.observe_region,
             reconciling.reconcile_region,
+            leasing.renew_leases,
+            auditing.audit_region,
         ],
     )
 

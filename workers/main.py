@@ -55,7 +55,7 @@ async def run(
         wiring = Wiring(client, engine, settings, policy)
         workers = [partition_worker(wiring, one) for one in settings.partitions]
         if settings.cloud_file is not None:
-            budgets = BudgetStore(dsn, tenant_id=settings.tenant_id)
+            budgets = BudgetStore(dsn, tenant_id=settings.tenant_id, terms=policy.circuit)
             opened.callback(budgets.close)
             for region in settings.regions:
                 await asyncio.to_thread(
@@ -64,7 +64,9 @@ async def run(
                     burst=settings.provider_burst,
                     refill_per_second=settings.provider_calls_per_second,
                 )
-            provider = open_provider(read_cloud_settings(settings.cloud_file), budgets, registry)
+            provider = open_provider(
+                read_cloud_settings(settings.cloud_file), budgets, registry, circuit=policy.circuit
+            )
             opened.callback(provider.close)
             workers += [region_worker(wiring, provider, one) for one in settings.regions]
         if settings.metrics_port:

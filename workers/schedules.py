@@ -1,4 +1,4 @@
-"""The schedules of the control plane: observe every minute, rank every five, sweep every minute."""
+"""The schedules of the control plane: observe and sweep every minute, rank every five, watch leases."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from temporalio.client import (
 
 from domain.ids import partition_queue, provider_queue
 from workers.settings import WorkerSettings
+from workflows.leases import LeaseWatch, LeaseWatchInput
 from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
 
 SWEEP_EVERY = timedelta(minutes=1)
+LEASES_EVERY = timedelta(minutes=15)
 # A control plane that was away does not make up for missed runs: the next one sees everything.
 CATCH_UP = timedelta(minutes=1)
 
@@ -41,6 +43,19 @@ def wanted(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
                     id=f"observation/{region}",
                     task_queue=provider_queue(region),
                     static_summary=f"Observe {region}",
+                ),
+            ),
+        )
+        yield (
+            f"leases/{region}",
+            _every(
+                LEASES_EVERY,
+                ScheduleActionStartWorkflow(
+                    LeaseWatch.run,
+                    LeaseWatchInput(tenant_id=tenant_id, region=region),
+                    id=f"leases/{region}",
+                    task_queue=provider_queue(region),
+                    static_summary=f"Watch the leases of {region}",
                 ),
             ),
         )

@@ -7,7 +7,6 @@ up no other. What a cycle concludes is in the store; this workflow only sees to 
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -36,6 +35,7 @@ class Reconcile:
         self._regions: list[str] = []
         self._poked: dict[str, bool] = {}
         self._said: dict[str, str] = {}
+        self._watches: list[asyncio.Task[None]] = []
 
     @workflow.signal(name=LOOK_NOW)
     def look_now(self, look: LookNow | None = None) -> None:
@@ -54,38 +54,41 @@ class Reconcile:
     @workflow.run
     async def run(self, request: ReconcileInput) -> None:
         self.watch_regions(WatchRegions(regions=request.regions))
-        watches: list[asyncio.Task[None]] = []
-        while not watches or not all(each.done() for each in watches):
-            watches += [
-                asyncio.create_task(self._watch(request, region)) for region in self._regions[len(watches) :]
+        while not (self._watches and self._all_ended()):
+            self._watches += [
+                asyncio.create_task(self._watch(request, region))
+                for region in self._regions[len(self._watches) :]
             ]
             await workflow.wait_condition(
-                lambda: len(watches) < len(self._regions) or all(each.done() for each in watches)
+                lambda: len(self._watches) < len(self._regions) or self._all_ended()
             )
-        await asyncio.gather(*watches)
+        await asyncio.gather(*self._watches)
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(request.model_copy(update={"regions": tuple(self._regions)}))
+
+    def _all_ended(self) -> bool:
+        return all(each.done() for each in self._watches)
 
     async def _watch(self, request: ReconcileInput, region: str) -> None:
         """Cycles of one region, until the history is long enough."""
         while not workflow.info().is_continue_as_new_suggested():
             self._poked[region] = False
-            started = workflow.now()
-            pause = await self._cycle(request, region)
-            await self._wait(region, started, pause)
+            started = workflow.time()
+            pause_seconds = await self._cycle(request, region)
+            await self._wait(region, started, pause_seconds)
 
-    async def _wait(self, region: str, started: datetime, pause: timedelta) -> None:
+    async def _wait(self, region: str, started: float, pause_seconds: float) -> None:
         """Wait for the next cycle; one that is asked for comes soon, but not at once after the last."""
         try:
-            await workflow.wait_condition(lambda: self._poked[region], timeout=pause)
-        except asyncio.TimeoutError:
+            await workflow.wait_condition(lambda: self._poked[region], timeout=pause_seconds)
+        except TimeoutError:
             return
-        early = terms.LOOK_AT_MOST_EVERY - (workflow.now() - started)
-        if early > timedelta():
+        early = started + terms.LOOK_AT_MOST_EVERY.total_seconds() - workflow.time()
+        if early > 0:
             await workflow.sleep(early)
 
-    async def _cycle(self, request: ReconcileInput, region: str) -> timedelta:
-        """One cycle; returns how long to wait before the next."""
+    async def _cycle(self, request: ReconcileInput, region: str) -> float:
+        """One cycle; returns how many seconds to wait before the next."""
         try:
             done: Reconciled = await workflow.execute_activity(
                 RECONCILE_REGION,
@@ -104,9 +107,9 @@ class Reconcile:
             if is_cancelled_exception(error):
                 raise
             self._say(region, f"the last cycle failed: {error.cause}")
-            return terms.FAILED_CYCLE_PAUSE
+            return terms.FAILED_CYCLE_PAUSE.total_seconds()
         self._say(region, _seen(done))
-        return timedelta(seconds=done.pause_seconds)
+        return done.pause_seconds
 
     def _say(self, region: str, text: str) -> None:
         self._said[region] = text

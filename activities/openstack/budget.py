@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from activities.openstack.metrics import ProviderMetrics
-from activities.ports import ProviderError, ProviderErrorKind
+from activities.ports import SEND_UNTIL, ProviderError, ProviderErrorKind
 from domain.circuit import FAILURE_TEXT, WELL, Circuit, CircuitState, CircuitTerms, Outcome, pause_seconds
 from store.budget import BudgetStore, NoBudget, Refusal, Reported, Taken
 
@@ -117,8 +117,12 @@ class StoreTokenBudget:
         cannot be read.
         """
         started = self._monotonic()
+        patience = self._max_wait_seconds
+        send_until = SEND_UNTIL.get()
+        if send_until is not None:
+            patience = min(patience, max(0.0, send_until - started))
         try:
-            self._wait_for_token(region, deadline=started + self._max_wait_seconds)
+            self._wait_for_token(region, started, patience)
         finally:
             self._metrics.waited(region, self._monotonic() - started)
 
@@ -166,20 +170,20 @@ class StoreTokenBudget:
         elif before.state is not CircuitState.CLOSED and after.state is CircuitState.CLOSED:
             log.info("circuit_closed", region=region, opened_at=_text(before.since), trips=before.trips)
 
-    def _wait_for_token(self, region: str, deadline: float) -> None:
+    def _wait_for_token(self, region: str, started: float, patience: float) -> None:
         while True:
             found = self._try_take(region)
             self._show(region, found)
             if found.taken:
                 self._on_their_way.by_region[region] = _Passed(found.circuit, self._monotonic())
                 return
-            left = deadline - self._monotonic()
+            left = started + patience - self._monotonic()
             if found.refusal is Refusal.CIRCUIT_OPEN:
                 raise _circuit_refusal(region, found)
             if found.refusal is Refusal.PAUSED and found.wait_seconds > left:
                 raise _pause_refusal(region, found)
             if left <= 0:
-                raise self._no_token(region, found)
+                raise _no_token(region, found, patience)
             self._sleep(min(left, self._jittered(found)))
 
     def _show(self, region: str, found: Taken) -> None:
@@ -194,15 +198,6 @@ class StoreTokenBudget:
             spread = min(spread, SPREAD_SECONDS)
         return max(SHORTEST_SLEEP_SECONDS, found.wait_seconds + spread * self._rng.random())
 
-    def _no_token(self, region: str, found: Taken) -> NotSent:
-        return NotSent(
-            ProviderErrorKind.THROTTLED,
-            f"{region}: no token of the provider budget within {self._max_wait_seconds:g} s;"
-            " nothing was sent. Raise the region's budget or call less",
-            Outcome.NO_BUDGET,
-            retry_after_seconds=found.wait_seconds,
-        )
-
     def _try_take(self, region: str) -> Taken:
         try:
             return self._store.try_take(region)
@@ -213,6 +208,16 @@ class StoreTokenBudget:
                 f"{region}: the provider budget cannot be used ({reason}); nothing was sent",
                 Outcome.NO_BUDGET,
             ) from error
+
+
+def _no_token(region: str, found: Taken, patience: float) -> NotSent:
+    return NotSent(
+        ProviderErrorKind.THROTTLED,
+        f"{region}: no token of the provider budget within {patience:g} s;"
+        " nothing was sent. Raise the region's budget or call less",
+        Outcome.NO_BUDGET,
+        retry_after_seconds=found.wait_seconds,
+    )
 
 
 def _circuit_refusal(region: str, found: Taken) -> NotSent:

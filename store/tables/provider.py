@@ -31,6 +31,7 @@ reconciles = Table(
     Column("phase", Text, nullable=False, server_default=text(f"'{FleetPhase.READ_ONLY}'")),
     count("cycle", 0),
     count("agreeing", 0),
+    Column("unattended", Boolean, nullable=False, server_default=text("true")),
     Column("view", LargeBinary),
     count("fleet", 0),
     count("backlog", 0),

@@ -297,6 +297,46 @@ async def test_what_a_claim_has_no_units_for_is_not_adopted_but_given_back_in_sm
     assert await reconciler.states() == {"active": 5}
 
 
+async def test_plans_made_before_the_records_were_rebuilt_launch_nothing(reconciler: Reconciler) -> None:
+    """A claim that is planned while its servers are forgotten asks for all of them anew."""
+    await reconciler.launch(6)
+    await reconciler.forget_fleet()
+    decided = await reconciler.acquirer.placer.decide()
+    assert decided.placed_units == 6
+    await reconciler.cycle(after_seconds=OUTAGE_SECONDS)
+    assert (await reconciler.cycle()).adopted == 6
+    assert (await reconciler.acquirer.acquire()).active == 6
+    assert reconciler.compute.creates == []
+    assert reconciler.compute.deleted == []
+    assert (await reconciler.states())["active"] == 6
+    await counts_are_right(reconciler.estate)
+
+
+async def test_a_provider_that_was_away_costs_no_pace(reconciler: Reconciler) -> None:
+    """Somebody tried to look all the time, so the records are as good as before."""
+    await reconciler.launch(6)
+    for _ in range(8):
+        reconciler.compute.list_answers.append(in_doubt())
+        with pytest.raises(ApplicationError):
+            await reconciler.cycle(after_seconds=60)
+    assert not await licensed(reconciler)
+    lost = reconciler.servers()[:3]
+    for server_id in lost:
+        reconciler.compute.vanish(server_id)
+    assert (await reconciler.cycle()).phase is FleetPhase.READ_ONLY
+    done = await reconciler.cycle()
+    assert (done.phase, done.lost) == (FleetPhase.NORMAL, 3)
+
+
+async def test_a_first_launch_waits_for_two_looks_and_for_no_pace(reconciler: Reconciler) -> None:
+    await reconciler.estate.workload()
+    await reconciler.estate.rows("DELETE FROM reconciles")
+    await reconciler.acquirer.placer.place(5)
+    assert (await reconciler.cycle()).phase is FleetPhase.READ_ONLY
+    assert (await reconciler.cycle()).phase is FleetPhase.NORMAL
+    assert (await reconciler.acquirer.acquire()).active == 5
+
+
 async def test_a_fleet_of_unknown_workloads_is_not_terminated(reconciler: Reconciler) -> None:
     await reconciler.launch(6)
     await reconciler.forget_fleet()
@@ -364,7 +404,7 @@ async def test_a_licence_that_lapses_between_look_and_act_stops_the_act(reconcil
     drift = Drift(DriftKind.ORPHAN, late, "one too many", "orders", "eu-north-h1-p1")
     place = Place(TENANT, PARTITION, REGION)
     with pytest.raises(ApplicationError) as refused:
-        await ActivityEnvironment().run(reconciler.repairs().repair, place, {}, [drift], seen)
+        await ActivityEnvironment().run(reconciler.repairs().repair, place, [drift], frozenset(), seen)
     assert refused.value.type == READ_ONLY
     assert refused.value.non_retryable is False
 

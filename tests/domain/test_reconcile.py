@@ -173,26 +173,58 @@ def test_views_agree_when_nothing_appeared_and_what_left_is_confirmed(
     assert agrees(before, before, frozenset())
 
 
+def cycle(
+    state: FleetState, *, agreed: bool = True, fleet: int = 40, backlog: int = 0, now: datetime = NOW
+) -> FleetState:
+    return after_cycle(state, agreed=agreed, fleet=fleet, backlog=backlog, now=now, terms=TERMS)
+
+
 def test_a_licence_takes_two_cycles_that_agree() -> None:
-    first = after_cycle(NEVER_SEEN, agreed=False, backlog=0, now=NOW, terms=TERMS)
-    assert first == FleetState(FleetPhase.READ_ONLY, 1, None, None)
-    differs = after_cycle(first, agreed=False, backlog=0, now=NOW, terms=TERMS)
-    assert (differs.phase, differs.agreeing) == (FleetPhase.READ_ONLY, 1)
-    second = after_cycle(first, agreed=True, backlog=3, now=NOW, terms=TERMS)
-    assert second == FleetState(FleetPhase.PACING, 2, NOW + timedelta(seconds=300), NOW)
-    assert after_cycle(second, agreed=True, backlog=1, now=NOW, terms=TERMS).phase is FleetPhase.PACING
-    assert after_cycle(second, agreed=True, backlog=0, now=NOW, terms=TERMS).phase is FleetPhase.NORMAL
+    first = cycle(NEVER_SEEN, agreed=False)
+    assert first == NEVER_SEEN._replace(agreeing=1)
+    assert cycle(first, agreed=False) == first
+    second = cycle(first, backlog=3)
+    assert second == FleetState(FleetPhase.PACING, 2, NOW + timedelta(seconds=300), NOW, unattended=False)
+    assert cycle(second, backlog=1).phase is FleetPhase.PACING
+    assert cycle(second).phase is FleetPhase.NORMAL
 
 
 def test_a_first_cycle_agrees_with_nothing() -> None:
-    assert after_cycle(NEVER_SEEN, agreed=True, backlog=0, now=NOW, terms=TERMS).agreeing == 1
+    assert cycle(NEVER_SEEN).agreeing == 1
+
+
+@pytest.mark.parametrize(
+    ("unattended", "fleet", "phase"),
+    [
+        (True, 40, FleetPhase.PACING),
+        (True, 0, FleetPhase.NORMAL),
+        (False, 40, FleetPhase.NORMAL),
+    ],
+)
+def test_only_a_fleet_that_was_left_alone_is_put_right_in_small_steps(
+    unattended: bool, fleet: int, phase: FleetPhase
+) -> None:
+    state = FleetState(FleetPhase.READ_ONLY, 1, None, None, unattended)
+    assert cycle(state, fleet=fleet, backlog=9).phase is phase
 
 
 @pytest.mark.parametrize("late", [0, 1, 10_000])
 def test_a_licence_lapses_at_its_end_and_not_before(late: int) -> None:
-    state = FleetState(FleetPhase.NORMAL, 2, NOW, NOW)
-    assert lapsed(state, NOW - timedelta(microseconds=1)) == state
-    assert lapsed(state, NOW + timedelta(seconds=late)) == FleetState(FleetPhase.READ_ONLY, 0, None, NOW)
+    state = FleetState(FleetPhase.NORMAL, 2, NOW, NOW, unattended=False)
+    before, after = NOW - timedelta(microseconds=1), NOW + timedelta(seconds=late)
+    assert lapsed(state, before, before, TERMS) == state
+    tried = after - timedelta(seconds=10)
+    assert lapsed(state, tried, after, TERMS) == FleetState(
+        FleetPhase.READ_ONLY, 0, None, NOW, unattended=False
+    )
+
+
+def test_a_fleet_at_which_nobody_even_tried_to_look_was_unattended() -> None:
+    state = FleetState(FleetPhase.NORMAL, 2, NOW, NOW, unattended=False)
+    tried = NOW - timedelta(seconds=TERMS.lapse_seconds)
+    left_alone = lapsed(state, tried, NOW, TERMS)
+    assert left_alone.unattended
+    assert lapsed(left_alone, NOW, NOW, TERMS).unattended
 
 
 class Licence(RuleBasedStateMachine):
@@ -208,15 +240,15 @@ class Licence(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 400))
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
-        state = lapsed(self.state, self.now)
-        if state != self.state:
+        state = lapsed(self.state, self.looked_at or NOW, self.now, TERMS)
+        if state.phase is not self.state.phase:
             self.agreed_in_a_row = 0
         self.state = state
 
-    @rule(agreed=st.booleans(), backlog=st.integers(0, 2))
-    def a_cycle_completes(self, agreed: bool, backlog: int) -> None:
+    @rule(agreed=st.booleans(), backlog=st.integers(0, 2), fleet=st.integers(0, 2))
+    def a_cycle_completes(self, agreed: bool, backlog: int, fleet: int) -> None:
         before = self.state
-        self.state = after_cycle(before, agreed=agreed, backlog=backlog, now=self.now, terms=TERMS)
+        self.state = cycle(before, agreed=agreed, fleet=fleet, backlog=backlog, now=self.now)
         if before.phase is FleetPhase.READ_ONLY:
             self.agreed_in_a_row = self.agreed_in_a_row + 1 if agreed and self.agreed_in_a_row else 1
         self.looked_at = self.now

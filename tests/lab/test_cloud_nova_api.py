@@ -82,7 +82,7 @@ def test_tags_at_create_came_with_2_52(cloud: CloudHandle) -> None:
     ("microversion", "present", "absent"),
     [
         ("2.1", {"flavor", "OS-EXT-AZ:availability_zone"}, {"tags", "locked", "description"}),
-        ("2.26", {"tags", "locked", "description", "host_status"}, {"pinned_availability_zone"}),
+        ("2.26", {"tags", "locked", "description"}, {"pinned_availability_zone", "host_status"}),
         ("2.96", {"tags", "server_groups", "pinned_availability_zone"}, {"scheduler_hints"}),
         ("2.100", {"scheduler_hints"}, {"OS-EXT-SRV-ATTR:host"}),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -43,10 +43,13 @@ from activities.placement_calls import (
     WorkloadRequest,
 )
 from activities.placement_start import start_placement
+from activities.reconcile_calls import RECONCILE_REGION, Reconciled, ReconcileRequest
 from activities.scoring_calls import OBSERVE, SCORE, Observed, ObserveRequest, Scored, ScoreRequest
 from domain.ids import partition_queue, placement_workflow_id, provider_queue
+from domain.reconcile import FleetPhase
 from lab.stack.binaries import find
 from lab.stack.temporal import SEARCH_ATTRIBUTES
+from tests.workflows.audit_hands import AuditHands
 from workers.assemble import WORKFLOWS, make_worker
 from workers.settings import WorkerSettings
 from workflows.leases import LeaseWatch
@@ -80,9 +83,11 @@ class FakeHands:
         self.watched = LeasesWatched(
             region="here", leases=9, renewed=2, alarms=0, problems=(), next_end_at=NEXT_END
         )
+        self.pause_seconds = 3_600.0
         self.calls: list[tuple[str, Any]] = []
         self.held: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = {}
+        self.auditing = AuditHands(self.regions, self._called)
         self._decided: dict[UUID, Decided] = {}
         self._missing = 0
 
@@ -191,6 +196,22 @@ class FakeHands:
         await self._called(OBSERVE, request)
         return Observed(region=request.region, pools=144, lost_halls=())
 
+    @activity.defn(name=RECONCILE_REGION)
+    async def reconcile(self, request: ReconcileRequest) -> Reconciled:
+        await self._called(RECONCILE_REGION, request)
+        if request.region in self.unreachable:
+            raise ConnectionError("nobody answers there")
+        return Reconciled(
+            region=request.region,
+            phase=FleetPhase.PACING,
+            agreeing=2,
+            servers=40,
+            drift={"lost": 3, "orphan": 1},
+            lost=2,
+            backlog=2,
+            pause_seconds=self.pause_seconds,
+        )
+
     @activity.defn(name=RENEW_LEASES)
     async def renew_leases(self, request: RenewLeasesRequest) -> LeasesWatched:
         await self._called(RENEW_LEASES, request)
@@ -225,6 +246,8 @@ class Stage:
                 hands.finish,
                 hands.score,
                 hands.sweep,
+                hands.auditing.open_audit,
+                hands.auditing.close_audit,
             ],
         )
         regions = [
@@ -234,7 +257,14 @@ class Stage:
                 settings,
                 slots=20,
                 workflows=[Observation, LeaseWatch],
-                activities=[hands.acquire, hands.release, hands.observe, hands.renew_leases],
+                activities=[
+                    hands.acquire,
+                    hands.release,
+                    hands.observe,
+                    hands.renew_leases,
+                    hands.reconcile,
+                    hands.auditing.audit_region,
+                ],
             )
             for region in hands.regions
         ]
@@ -299,3 +329,12 @@ async def eventually(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert asyncio.get_running_loop().time() < deadline, f"never happened: {what}"
         await asyncio.sleep(0.02)
+
+
+async def comes_true(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait until what has to be asked for holds, for a bounded time."""
+    for _ in range(int(PATIENCE_SECONDS / 0.05)):
+        if await holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"never happened: {what}")

@@ -13,14 +13,35 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.common import RetryPolicy
 
+from activities.audit_calls import AuditInput
+from activities.audit_start import start_audit
 from activities.placement_calls import ACQUIRE, CLAIM_CHANGED, FINISH
-from domain.ids import partition_queue, provider_queue
-from tests.workflows.fake_hands import TENANT, FakeHands, Stage, open_stage, own_server
+from activities.reconcile_calls import (
+    LOOK_NOW,
+    RECONCILE_REGION,
+    WATCH_REGIONS,
+    LookNow,
+    ReconcileInput,
+    WatchRegions,
+)
+from domain.ids import partition_queue, provider_queue, reconcile_workflow_id
+from tests.workflows.fake_hands import (
+    TENANT,
+    FakeHands,
+    Stage,
+    comes_true,
+    eventually,
+    open_stage,
+    own_server,
+)
 from workflows import terms
+from workflows.leases import LeaseWatch, LeaseWatchInput
+from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
 
 FOLDER = Path(__file__).parent / "histories"
@@ -147,6 +168,70 @@ async def observation(stage: Stage, hands: FakeHands) -> Handle:
     return await _ended(stage, Observation.run, request, "observation", provider_queue(hands.regions[0]))
 
 
+async def leases(stage: Stage, hands: FakeHands) -> Handle:
+    request = LeaseWatchInput(tenant_id=TENANT, region=hands.regions[0])
+    return await _ended(stage, LeaseWatch.run, request, "leases", provider_queue(hands.regions[0]))
+
+
+async def reconciled(stage: Stage, hands: FakeHands) -> Handle:
+    """Two regions, one of which cannot be reached, a look that is asked for, and a third region."""
+    hands.unreachable = frozenset(hands.regions[1:])
+    request = ReconcileInput(tenant_id=TENANT, partition_id=hands.partition, regions=hands.regions)
+    handle: Handle = await stage.client.start_workflow(
+        Reconcile.run,
+        request,
+        id=reconcile_workflow_id(hands.partition),
+        task_queue=partition_queue(hands.partition),
+    )
+    await eventually(lambda: hands.counts[RECONCILE_REGION] == len(hands.regions), "first looks")
+    await handle.signal(LOOK_NOW, LookNow(region=hands.regions[0]))
+    await handle.signal(WATCH_REGIONS, WatchRegions(regions=(*hands.regions, f"more-{hands.tag}")))
+    await eventually(lambda: hands.counts[RECONCILE_REGION] > len(hands.regions), "a look asked for")
+    await handle.terminate()
+    return handle
+
+
+async def reconciled_for_long(stage: Stage, hands: FakeHands) -> Handle:
+    """The first run, whose history became long."""
+    hands.pause_seconds = 0.05
+    request = ReconcileInput(tenant_id=TENANT, partition_id=hands.partition, regions=hands.regions)
+    handle: Handle = await stage.client.start_workflow(
+        Reconcile.run,
+        request,
+        id=reconcile_workflow_id(hands.partition),
+        task_queue=partition_queue(hands.partition),
+    )
+    first = (await handle.describe()).run_id
+
+    async def runs_anew() -> bool:
+        return (await handle.describe()).run_id != first
+
+    await comes_true(runs_anew, "a new run")
+    await handle.terminate()
+    return stage.client.get_workflow_handle(handle.id, run_id=first)
+
+
+async def audited(stage: Stage, hands: FakeHands) -> Handle:
+    """Two regions, of which one has a finding."""
+    hands.auditing.spoilt = frozenset(hands.regions[1:])
+    return await _audited(stage, hands)
+
+
+async def audit_failed(stage: Stage, hands: FakeHands) -> Handle:
+    """Two regions, of which one does not answer."""
+    hands.auditing.silent = frozenset(hands.regions[:1])
+    return await _audited(stage, hands)
+
+
+async def _audited(stage: Stage, hands: FakeHands) -> Handle:
+    request = AuditInput(tenant_id=TENANT, audit_id=uuid4())
+    handle: Handle = stage.client.get_workflow_handle(
+        await start_audit(stage.client, request, hands.partition)
+    )
+    await handle.result()
+    return handle
+
+
 async def _ended(stage: Stage, run: Any, request: Any, workflow_id: str, queue: str) -> Handle:
     handle: Handle = await stage.client.start_workflow(run, request, id=workflow_id, task_queue=queue)
     await handle.result()
@@ -158,9 +243,10 @@ STORIES: Mapping[str, Story] = {
     for story in (
         *(placed, planned_again, shortfall, grown, shrunk, moved, coalesced, claimed_at_the_end),
         *(continued_as_new, region_unreachable, database_away, extra_arguments, cancelled),
-        *(scoring, sweep, observation),
+        *(scoring, sweep, observation, leases, reconciled, reconciled_for_long, audited, audit_failed),
     )
 }
+LONG_STORIES = {"continued_as_new", "reconciled_for_long"}
 # The sandbox would load their changed terms anew.
 WITH_OTHER_TERMS = {"region_unreachable", "database_away"}
 
@@ -192,7 +278,7 @@ async def main() -> None:
         old.unlink()
     async with own_server({}) as usual, own_server(LONG_HISTORY) as forgetful:
         for name in STORIES:
-            await record(name, await open_stage(forgetful if name == "continued_as_new" else usual))
+            await record(name, await open_stage(forgetful if name in LONG_STORIES else usual))
     # The SDK's threads still answer for a moment, and an interpreter that ends under them aborts.
     await asyncio.sleep(1)
 

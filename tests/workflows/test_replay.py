@@ -11,6 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Interceptor, Replayer
 from temporalio.workflow import NondeterminismError
 
+from activities.leasing_calls import RENEW_LEASES
 from activities.placement_calls import (
     ACQUIRE,
     DECIDE,
@@ -21,6 +22,7 @@ from activities.placement_calls import (
     Finished,
     PlacementInput,
 )
+from activities.reconcile_calls import RECONCILE_REGION
 from activities.scoring_calls import OBSERVE, SCORE
 from tests.workflows.chronicle import chronicle
 from tests.workflows.record_histories import FOLDER, STORIES
@@ -78,9 +80,13 @@ def test_the_histories_hold_the_paths_they_are_named_after() -> None:
     assert told["region_unreachable"].count(f"-{ACQUIRE}") == 1
     assert told["extra_arguments"].count(DECIDE) == 2
     assert f"+{FINISH}" not in told["cancelled"]
-    assert (told["scoring"], told["observation"]) == (
+    assert told["reconciled"].count(f"+{RECONCILE_REGION}") == 4
+    assert told["reconciled"].count("signal") == 2
+    assert told["reconciled_for_long"].count(f"+{RECONCILE_REGION}") >= 2
+    assert (told["scoring"], told["observation"], told["leases"]) == (
         [f"+{SCORE}", f"-{SCORE}"],
         [f"+{OBSERVE}", f"-{OBSERVE}"],
+        [f"+{RENEW_LEASES}", f"-{RENEW_LEASES}"],
     )
 
 

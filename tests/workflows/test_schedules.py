@@ -46,6 +46,7 @@ async def test_each_schedule_runs_at_its_interval_and_never_twice_at_once(
     intervals = {name: one.schedule.spec.intervals[0].every for name, one in found.items()}
     assert intervals == {
         "observation": timedelta(minutes=1),
+        "leases": timedelta(minutes=15),
         "scoring": timedelta(minutes=5),
         "placement-sweep": timedelta(minutes=1),
     }
@@ -66,6 +67,7 @@ async def test_each_schedule_starts_its_workflow_on_its_own_queue(
     partition, region = settings.partitions[0], settings.regions[0]
     assert actions == {
         "observation": ("Observation", f"provider-{region}"),
+        "leases": ("LeaseWatch", f"provider-{region}"),
         "scoring": ("Scoring", f"partition-{partition}"),
         "placement-sweep": ("PlacementSweep", f"partition-{partition}"),
     }

@@ -169,6 +169,7 @@ def upgrade() -> None:
         sa.Column("phase", sa.Text(), server_default=sa.text("'read_only'"), nullable=False),
         sa.Column("cycle", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("agreeing", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("unattended", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("view", sa.LargeBinary(), nullable=True),
         sa.Column("fleet", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("backlog", sa.Integer(), server_default=sa.text("0"), nullable=False),
