@@ -1,0 +1,160 @@
+"""A real Ironic on one machine: API and conductor in one process, fake hardware, SQLite, no sign-in.
+
+It has a virtual environment of its own, `.openstack/ironic`, because its libraries and Nova's are not of
+one release. A cloud with an identity service offers it by naming its address in the catalog; it takes any
+token.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+
+from lab.openstack.errors import OpenStackLabError
+from lab.stack import process
+from lab.stack.ports import LOOPBACK, any_free
+from lab.stack.process import Identity
+
+VENV = Path(__file__).resolve().parents[2] / ".openstack" / "ironic"
+PAGE_LIMIT = 3
+"""Nodes in a page: few, so that a suite's nodes fill several."""
+SCHEMA_SECONDS, START_SECONDS = 120.0, 120.0
+POLL_SECONDS, ANSWER_SECONDS = 0.1, 2.0
+LOG_LINES_SHOWN = 20
+OFF = ("bios", "console", "firmware", "inspect", "raid", "rescue", "vendor")
+"""What fake hardware does without, so that a node has only what a deployment needs."""
+
+
+class RunningIronic:
+    """Ironic in one folder. Use it as a context manager, or `stop` it."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (VENV / ".installed").exists():
+            raise OpenStackLabError(f"Ironic is not installed in {VENV}: run make openstack")
+        self._folder = folder
+        self._port = any_free({})
+        self._log = folder / "ironic.log"
+        self._server: Identity | None = None
+        self.url = f"http://{LOOPBACK}:{self._port}"
+
+    @classmethod
+    def start(cls, folder: Path) -> RunningIronic:
+        """Start Ironic in an empty folder and return when it serves. OpenStackLabError otherwise."""
+        running = cls(folder)
+        try:
+            running._bring_up()
+        except BaseException:
+            running.stop()
+            raise
+        return running
+
+    def stop(self) -> None:
+        """Stop what was started. The nodes are not worth an orderly end."""
+        if self._server is not None:
+            process.kill(self._server)
+            self._server = None
+
+    def __enter__(self) -> RunningIronic:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _bring_up(self) -> None:
+        for name in ("state", "http", "tftp", "images", "masters"):
+            (self._folder / name).mkdir(parents=True)
+        settings = self._folder / "ironic.conf"
+        settings.write_text(_settings(self._folder, self._port), encoding="utf-8")
+        options = ["--config-file", str(settings)]
+        with self._log.open("ab") as output:
+            made = subprocess.run(
+                [str(VENV / "bin" / "ironic-dbsync"), *options, "create_schema"],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=SCHEMA_SECONDS,
+                check=False,
+            )
+        if made.returncode != 0:
+            raise OpenStackLabError(f"ironic-dbsync ended with {made.returncode}.\n{self._tail()}")
+        self._server = process.spawn(
+            [VENV / "bin" / "ironic", *options],
+            log=self._log,
+            folder=self._folder,
+            environment=self._environment(),
+            account=None,
+        )
+        self._wait(self._server)
+
+    def _wait(self, server: Identity) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(f"{self.url}/v1/drivers"):
+            if not process.alive(server):
+                raise OpenStackLabError(f"Ironic ended while it started.\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise OpenStackLabError(f"Ironic was not ready in {START_SECONDS:g} s.\n{self._tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def _environment(self) -> dict[str, str]:
+        """The whole environment: the user's proxies and OS_ settings do not reach it."""
+        path = f"{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+        return {"PATH": path, "HOME": str(self._folder), "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+
+    def _tail(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return "\n".join([f"Last lines of {self._log}:", *(f"  {line}" for line in lines)])
+
+
+def _answers(url: str) -> bool:
+    """Whether a conductor has told the API of its drivers, which is when nodes can be enrolled."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - a loopback address
+            return answer.status == HTTPStatus.OK and b"fake-hardware" in answer.read()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def _settings(folder: Path, port: int) -> str:
+    off = "\n".join(f"enabled_{name}_interfaces=no-{name}" for name in OFF)
+    return f"""
+[DEFAULT]
+auth_strategy=noauth
+rpc_transport=none
+host=lab
+my_ip={LOOPBACK}
+enabled_hardware_types=fake-hardware
+enabled_boot_interfaces=fake
+enabled_deploy_interfaces=fake
+enabled_management_interfaces=fake
+enabled_network_interfaces=noop
+enabled_power_interfaces=fake
+enabled_storage_interfaces=noop
+{off}
+default_network_interface=noop
+[api]
+host_ip={LOOPBACK}
+port={port}
+max_limit={PAGE_LIMIT}
+[conductor]
+automated_clean=false
+[database]
+connection=sqlite:///{folder}/state/ironic.db
+[deploy]
+http_root={folder}/http
+[pxe]
+tftp_root={folder}/tftp
+images_path={folder}/images/
+instance_master_path={folder}/masters
+tftp_master_path={folder}/masters
+[oslo_concurrency]
+lock_path={folder}/state
+"""
