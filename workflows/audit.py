@@ -85,6 +85,9 @@ def _reason(error: ActivityError) -> str:
 
 
 def _outcome(closed: AuditClosed, report: AuditReport) -> str:
-    looked_at = f"{report.counts.servers} servers, {report.counts.slots} slots, {report.counts.workloads}"
+    counts = report.counts
     missing = "".join(f"; {one.region}: {one.reason}" for one in report.failures)
-    return f"{closed.status}: {closed.findings} findings over {looked_at} workloads{missing}"
+    return (
+        f"{closed.status}: findings {closed.findings}; looked at servers {counts.servers},"
+        f" slots {counts.slots}, workloads {counts.workloads}{missing}"
+    )

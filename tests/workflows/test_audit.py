@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -113,13 +114,14 @@ async def test_it_says_what_it_does_and_what_came_of_it(stage: Stage) -> None:
         own.let_go(AUDIT_REGION)
         await ended(handle)
         told = await current_details(handle)
-    assert told == (f"failed: 0 findings over 10 servers, 10 slots, 1 workloads; {own.regions[0]}: HTTP 503")
+    assert told == (
+        f"failed: findings 0; looked at servers 10, slots 10, workloads 1; {own.regions[0]}: HTTP 503"
+    )
 
 
 async def current_details(handle: Handle) -> str:
-    metadata = await handle.query("__temporal_workflow_metadata")
-    assert isinstance(metadata, dict)
-    return str(metadata["currentDetails"])
+    metadata: Any = await handle.query("__temporal_workflow_metadata")
+    return str(metadata.current_details)
 
 
 async def test_a_region_is_waited_for_within_its_terms(stage: Stage) -> None:
