@@ -21,6 +21,7 @@ from domain.acquisition import AcquisitionTerms
 from domain.circuit import Outcome
 from domain.claim import LeftOutReason
 from domain.contract import TIER_FLOOR
+from domain.leases import LeaseTerms
 from domain.policy import PlacementPolicy, ScoringPolicy
 from domain.reasons import REASON_TEXT, SHORTFALL_TEXT, Reason, ShortfallReason
 from tests.docs.pages import PAGES, ROOT, name_of, read, rows, section
@@ -69,7 +70,8 @@ def documented_defaults(heading: str) -> dict[str, str]:
             "Policy",
             defaults(ScoringPolicy, "scoring.")
             | defaults(PlacementPolicy, "placement.")
-            | defaults(AcquisitionTerms, "acquisition."),
+            | defaults(AcquisitionTerms, "acquisition.")
+            | defaults(LeaseTerms, "leases."),
         ),
     ],
 )

@@ -15,7 +15,8 @@ from lab.cloud.estate import stable_id
 from lab.cloud.faults import FaultKind, FaultRule
 from lab.cloud.server import CloudHandle
 from lab.cloud.web import reservation as blazar
-from tests.activities.openstack.hands import HALL, REGION, Hands, caught
+from store.budget import BudgetStore
+from tests.activities.openstack.hands import HALL, REGION, Hands, caught, store_budget
 
 GROUP = f"{HALL}-gp-l-committed"
 SOURCE = {
@@ -178,6 +179,17 @@ def test_hosts_that_are_promised_to_others_are_no_failure_of_the_region(
     assert str(error).startswith(f"{REGION}: could not extend lease {lease.lease_id} to ")
     assert "HTTP 500, Not enough hosts available" in str(error)
     assert lease_named(hands).ends_at == lease.ends_at
+
+
+def test_refused_leases_do_not_open_the_circuit_of_a_region(cloud: CloudHandle, budgets: BudgetStore) -> None:
+    """Each refusal is a 5xx on the wire; that the lease was read just before says that the region works."""
+    cloud.admin.set_leases(REGION, full=True)
+    hands = Hands(cloud, store_budget(budgets))
+    for lease in hands.catalog.leases(REGION)[:12]:
+        error = caught(hands.catalog.extend_lease, REGION, lease.lease_id, lease.ends_at + timedelta(days=1))
+        assert error.kind is ProviderErrorKind.NO_VALID_HOST
+    assert len(hands.catalog.leases(REGION)) == 36
+    hands.connections.close()
 
 
 def test_other_failures_are_what_they_are(cloud: CloudHandle, hands: Hands) -> None:
