@@ -11,6 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Interceptor, Replayer
 from temporalio.workflow import NondeterminismError
 
+from activities.audit_calls import AUDIT_REGION
 from activities.leasing_calls import RENEW_LEASES
 from activities.placement_calls import (
     ACQUIRE,
@@ -83,6 +84,7 @@ def test_the_histories_hold_the_paths_they_are_named_after() -> None:
     assert told["reconciled"].count(f"+{RECONCILE_REGION}") == 4
     assert told["reconciled"].count("signal") == 2
     assert told["reconciled_for_long"].count(f"+{RECONCILE_REGION}") >= 2
+    assert [told[story].count(f"-{AUDIT_REGION}") for story in ("audited", "audit_failed")] == [2, 1]
     assert (told["scoring"], told["observation"], told["leases"]) == (
         [f"+{SCORE}", f"-{SCORE}"],
         [f"+{OBSERVE}", f"-{OBSERVE}"],
