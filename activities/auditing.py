@@ -128,7 +128,8 @@ class Auditor:
         facts = await read_facts(self._engine, scope, servers, self._now())
         unlisted = await asyncio.to_thread(self._unlisted, region, facts)
         facts = replace(facts, servers=(*facts.servers, *unlisted), foreign=foreign)
-        return _Seen(facts, *judge(facts, self._terms))
+        # Tens of thousands of servers take half a second, in which other hands of this worker go on.
+        return _Seen(facts, *await asyncio.to_thread(judge, facts, self._terms))
 
     def _unlisted(self, region: str, facts: Facts) -> list[ServerFact]:
         """Servers that slots hold and the list does not show, as far as they exist."""
