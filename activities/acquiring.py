@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-import structlog
 from temporalio import activity
 
 from activities import metrics
 from activities.errors import application_error, kind_of_fault
-from activities.launch_specs import launch_spec
+from activities.launching import Launcher, place_of
 from activities.pauses import Pauses
 from activities.placement_calls import (
     ACQUIRE,
@@ -22,12 +21,10 @@ from activities.placement_calls import (
     RegionReleased,
     RegionRequest,
 )
-from activities.ports import Catalog, Compute, ProviderError, ProviderErrorKind, Server
-from activities.provider_acts import Doomed, Order, ProviderActs
+from activities.ports import Compute, ProviderError, Server
+from activities.provider_acts import Doomed, ProviderActs
 from domain.acquisition import (
     AcquisitionTerms,
-    Failure,
-    Request,
     ServerStatus,
     ServerView,
     SlotState,
@@ -35,24 +32,9 @@ from domain.acquisition import (
     Steps,
     next_steps,
 )
-from domain.policy import PlacementPolicy
-from domain.pool import PurchaseModel
-from store import fleet
 from store import slots as store_slots
-from store.engine import Connection, Engine
-from store.licences import Place
+from store.engine import Engine
 from store.workloads import lock_workload
-
-FINAL_KINDS = frozenset(
-    {
-        ProviderErrorKind.QUOTA,
-        ProviderErrorKind.NO_VALID_HOST,
-        ProviderErrorKind.BAD_REQUEST,
-        ProviderErrorKind.CONFLICT,
-        ProviderErrorKind.NOT_FOUND,
-    }
-)
-log = structlog.get_logger("acquiring")
 
 
 class AcquiringActivities:
@@ -62,11 +44,10 @@ class AcquiringActivities:
         self,
         engine: Engine,
         compute: Compute,
-        catalog: Catalog,
         acts: ProviderActs,
+        launcher: Launcher,
         *,
         identity: str,
-        policy: PlacementPolicy,
         terms: AcquisitionTerms,
         now: Callable[[], datetime],
         poll_seconds: float = 1.0,
@@ -74,9 +55,8 @@ class AcquiringActivities:
         self._engine = engine
         self._compute = compute
         self._acts = acts
-        self._catalog = catalog
+        self._launcher = launcher
         self._identity = identity
-        self._policy = policy
         self._terms = terms
         self._now = now
         self._poll_seconds = poll_seconds
@@ -97,13 +77,13 @@ class AcquiringActivities:
                 return RegionAcquired(
                     region=request.region, active=active, failures=await self._failures(request)
                 )
-            await self._acts.delete(_place(request), _left_over(request, steps, slots, servers))
-            await self._launch(request, slots, steps.request)
+            await self._acts.delete(place_of(request), _left_over(request, steps, slots, servers))
+            await self._launcher.launch(request, slots, steps.request)
             await pauses.pause(moved=steps.moved)
 
     async def _wait_for_licence(self, request: RegionRequest) -> None:
         """Nothing is launched or deleted before the fleet has been looked at lately."""
-        place, pauses = _place(request), Pauses(self._poll_seconds)
+        place, pauses = place_of(request), Pauses(self._poll_seconds)
         while not await self._acts.licensed(place):
             activity.heartbeat(f"read-only in {request.region}: waiting for cycles that agree")
             await pauses.pause(moved=False)
@@ -136,35 +116,8 @@ class AcquiringActivities:
             await lock_workload(connection, request.tenant_id, request.workload_id)
             await store_slots.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
             await store_slots.mark_active(connection, request.tenant_id, steps.active, self._now())
-            await self._fail(connection, request, steps.fail)
+            await self._launcher.fail(connection, request, steps.fail)
         metrics.ACTIVE.labels(request.region).inc(len(steps.active))
-
-    async def _fail(
-        self, connection: Connection, request: RegionRequest, failures: Sequence[Failure]
-    ) -> None:
-        """End slots, and keep the workload out of their pools for a while."""
-        await store_slots.mark_failed(connection, request.tenant_id, request.workload_id, failures)
-        for failure in sorted({one.pool_id: one for one in failures}.values()):
-            await store_slots.back_off(
-                connection,
-                tenant_id=request.tenant_id,
-                workload_id=request.workload_id,
-                pool_id=failure.pool_id,
-                now=self._now(),
-                terms=self._policy,
-                problem=failure.problem,
-            )
-        for failure in failures:
-            kind = kind_of_fault(failure.problem)
-            metrics.FAILED.labels(request.region, kind).inc()
-            log.warning(
-                "launch_failed",
-                workload=request.workload_id,
-                pool=failure.pool_id,
-                slot=failure.slot_key,
-                kind=kind,
-                problem=failure.problem,
-            )
 
     async def _failures(self, request: RegionRequest) -> tuple[PoolFailure, ...]:
         """What failed since the plan was made, also in an earlier run that ended before it could tell."""
@@ -173,57 +126,6 @@ class AcquiringActivities:
                 connection, request.tenant_id, request.workload_id, request.region
             )
         return tuple(PoolFailure(kind=kind_of_fault(row["problem"]), **row) for row in rows)
-
-    async def _launch(
-        self, request: RegionRequest, slots: Sequence[sa.RowMapping], wanted: Sequence[Request]
-    ) -> None:
-        if not wanted:
-            return
-        row_of = {row["slot_key"]: row for row in slots}
-        async with self._engine.connect() as connection:
-            contract = await fleet.contract_of(connection, request.tenant_id, request.workload_id)
-        leases = await self._leases(request.region, slots)
-        for one in wanted:
-            activity.heartbeat()
-            row = row_of[one.slot_keys[0]]
-            lease = leases.get((row["hall"], row["flavor"]))
-            if row["purchase_model"] == PurchaseModel.COMMITTED and lease is None:
-                async with self._engine.begin() as connection:
-                    await self._fail(connection, request, _without_lease(one, row))
-            else:
-                spec = launch_spec(request, row, contract, lease)
-                cause = f"generation {row['generation']} of {request.workload_id}"
-                order = Order(spec, one.slot_keys, row["created_at"], contract.tier, cause)
-                await self._create(request, order)
-
-    async def _create(self, request: RegionRequest, order: Order) -> None:
-        """Ask once. What the answer leaves open is found by the next list, not by asking again."""
-        asked = await self._acts.book(_place(request), order)
-        if not asked:
-            return
-        try:
-            await self._acts.create(order.spec, len(asked))
-        except ProviderError as error:
-            if error.kind in FINAL_KINDS and not error.in_doubt:
-                pool = order.spec.metadata["sco_pool"]
-                failures = [Failure(slot, pool, str(error)) for slot in asked]
-                async with self._engine.begin() as connection:
-                    await self._fail(connection, request, failures)
-            elif error.retry_after_seconds is not None:
-                await asyncio.sleep(min(error.retry_after_seconds, self._terms.settle_seconds))
-
-    async def _leases(self, region: str, slots: Sequence[sa.RowMapping]) -> dict[tuple[str, str], str]:
-        """Reservation ids by hall and flavor, read only where committed capacity is to be launched."""
-        committed = any(
-            row["purchase_model"] == PurchaseModel.COMMITTED and row["state"] == SlotState.PLANNED
-            for row in slots
-        )
-        if not committed:
-            return {}
-        try:
-            return await asyncio.to_thread(self._catalog.committed_reservations, region)
-        except ProviderError as error:
-            raise application_error(error) from error
 
     @activity.defn(name=RELEASE)
     async def release_region(self, request: RegionRequest) -> RegionReleased:
@@ -254,12 +156,8 @@ class AcquiringActivities:
                 for one in staying
                 if one.status is not ServerStatus.DELETING
             ]
-            await self._acts.delete(_place(request), asked)
+            await self._acts.delete(place_of(request), asked)
             await pauses.pause(moved=bool(gone or asked))
-
-
-def _place(request: RegionRequest) -> Place:
-    return Place(request.tenant_id, request.partition_id, request.region)
 
 
 def _left_over(
@@ -281,12 +179,6 @@ def _left_over(
 
 def _doomed(request: RegionRequest, server: Server, cause: str) -> Doomed:
     return Doomed(server.server_id, cause, request.workload_id, server.pool_id, server.batch_key)
-
-
-def _without_lease(wanted: Request, row: sa.RowMapping) -> list[Failure]:
-    """Committed capacity without a lease would run as guaranteed capacity that nobody approved."""
-    problem = f"no active lease holds {row['flavor']} in {row['hall']}"
-    return [Failure(slot, row["pool_id"], problem) for slot in wanted.slot_keys]
 
 
 def _slot(row: sa.RowMapping) -> SlotView:

@@ -10,14 +10,17 @@ from activities.reconcile_calls import Reconciled
 from domain.reconcile import DriftKind, FleetPhase
 from store.licences import Place
 
-_PLACE = ["partition", "region"]
-PHASE = Gauge("sco_fleet_phase", "0 read-only, 1 pacing, 2 normal", _PLACE)
-CYCLE_AT = Gauge("sco_reconcile_timestamp_seconds", "When a cycle was last complete", _PLACE)
-FAILED_CYCLES = Counter("sco_reconcile_failed_cycles_total", "Cycles that did not complete", _PLACE)
-SERVERS = Gauge("sco_fleet_servers", "Servers of ours that the last cycle listed", _PLACE)
-DRIFT = Gauge("sco_fleet_drift", "What differed in the last cycle", [*_PLACE, "kind"])
-BACKLOG = Gauge("sco_fleet_backlog", "Differences that wait for the pace", _PLACE)
-REPAIRED = Counter("sco_fleet_repairs_total", "Differences that were put right", [*_PLACE, "repair"])
+PHASE = Gauge("sco_fleet_phase", "0 read-only, 1 pacing, 2 normal", ["partition", "region"])
+CYCLE_AT = Gauge("sco_reconcile_timestamp_seconds", "When a cycle was last complete", ["partition", "region"])
+FAILED_CYCLES = Counter(
+    "sco_reconcile_failed_cycles_total", "Cycles that did not complete", ["partition", "region"]
+)
+SERVERS = Gauge("sco_fleet_servers", "Servers of ours that the last cycle listed", ["partition", "region"])
+DRIFT = Gauge("sco_fleet_drift", "What differed in the last cycle", ["partition", "region", "kind"])
+BACKLOG = Gauge("sco_fleet_backlog", "Differences that wait for the pace", ["partition", "region"])
+REPAIRED = Counter(
+    "sco_fleet_repairs_total", "Differences that were put right", ["partition", "region", "repair"]
+)
 
 
 def report(place: Place, done: Reconciled, at: datetime) -> None:

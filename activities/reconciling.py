@@ -36,7 +36,7 @@ from domain.reconcile import (
     lapsed,
 )
 from domain.tags import MANAGED_TAG, server_tags
-from store import drifts, fleet_facts, licences
+from store import drifts, fleet_facts, licences, notifications
 from store.engine import Engine
 from store.licences import Cycle, Place
 
@@ -170,8 +170,10 @@ class ReconcilingActivities:
         left = (opened.view or frozenset()) - sight.servers.keys()
         async with self._engine.connect() as connection:
             known = {row["subject"] for row in await drifts.known(connection, place) if row["confirmed"]}
+            said = await notifications.evidence(connection, place.tenant_id, place.region, lost.keys() | left)
         leaving = {server_id for server_id in lost if server_id in sight.servers}
-        deleted = set(known) | leaving
+        told = {server_id for server_id, one in said.items() if one.deleted_at is not None}
+        deleted = known | leaving | told
         asked = sorted((lost.keys() | left) - deleted)
         if len(asked) > self._terms.finds_per_cycle:
             since = (opened.last_complete_at or self._now() - FIRST_LOOK_BACK) - CLOCK_SKEW

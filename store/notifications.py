@@ -18,15 +18,15 @@ from wire.notifications import EventKind, Notification
 EVIDENCE = sa.text(
     """
     SELECT server_id, max(batch_key) AS batch_key,
-           min(emitted_at) FILTER (WHERE event_type = 'created') AS created_at,
-           min(emitted_at) FILTER (WHERE event_type = 'deleted') AS deleted_at,
-           max(emitted_at) FILTER (WHERE event_type = 'stopped') AS stopped_at,
-           max(emitted_at) FILTER (WHERE event_type = 'errored' AND is_last) AS errored_at,
+           min(emitted_at) FILTER (WHERE kind = 'created') AS created_at,
+           min(emitted_at) FILTER (WHERE kind = 'deleted') AS deleted_at,
+           max(emitted_at) FILTER (WHERE kind = 'stopped') AS stopped_at,
+           max(emitted_at) FILTER (WHERE kind = 'errored' AND is_last) AS errored_at,
            (array_agg(problem ORDER BY emitted_at DESC, message_id)
-             FILTER (WHERE event_type = 'errored' AND is_last AND problem IS NOT NULL))[1] AS fault
+             FILTER (WHERE kind = 'errored' AND is_last AND problem IS NOT NULL))[1] AS fault
     FROM (
       SELECT *, emitted_at >= coalesce(
-        max(emitted_at) FILTER (WHERE event_type = 'created') OVER (PARTITION BY server_id), emitted_at
+        max(emitted_at) FILTER (WHERE kind = 'created') OVER (PARTITION BY server_id), emitted_at
       ) AS is_last
       FROM provider_notifications
       WHERE tenant_id = :tenant AND region = :region AND server_id = ANY(:servers)
@@ -37,7 +37,7 @@ EVIDENCE = sa.text(
 CREATED_SINCE = sa.text(
     """
     SELECT server_id, min(emitted_at) FROM provider_notifications
-    WHERE tenant_id = :tenant AND region = :region AND event_type = 'created' AND emitted_at >= :since
+    WHERE tenant_id = :tenant AND region = :region AND kind = 'created' AND emitted_at >= :since
     GROUP BY server_id ORDER BY 2, 1 LIMIT :limit
     """
 )
@@ -119,7 +119,7 @@ def _row(tenant_id: str, one: Notification, at: datetime) -> dict[str, Any]:
         "tenant_id": tenant_id,
         "message_id": one.message_id,
         "region": one.region,
-        "event_type": one.kind.value,
+        "kind": one.kind.value,
         "server_id": one.server_id,
         "batch_key": one.batch_key,
         "problem": one.fault,

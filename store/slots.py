@@ -158,6 +158,21 @@ async def mark_requested(
     return sorted(asked.scalars())
 
 
+async def unask(connection: Connection, tenant_id: str, slots: Sequence[str]) -> None:
+    """The provider has certainly not built what was just asked for: it does not count as an attempt.
+
+    A slot that was asked for before keeps the time of this request, so that it is not asked for at once.
+    """
+    await connection.execute(
+        _slot_update(tenant_id, slots)
+        .where(instances.c.state == SlotState.PLANNED, instances.c.launch_attempts > 0)
+        .values(
+            launch_attempts=instances.c.launch_attempts - 1,
+            requested_at=sa.case((instances.c.launch_attempts > 1, instances.c.requested_at)),
+        )
+    )
+
+
 def _slot_update(tenant_id: str, slots: Sequence[str]) -> sa.Update:
     return sa.update(instances).where(
         instances.c.tenant_id == tenant_id, instances.c.slot_key.in_(list(slots))

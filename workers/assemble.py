@@ -20,6 +20,7 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 from activities.acquiring import AcquiringActivities
 from activities.auditing import AuditingActivities, AuditRecordsActivities
 from activities.finishing import FinishingActivities
+from activities.launching import Launcher
 from activities.leasing import LeasingActivities
 from activities.observing import ObservingActivities
 from activities.openstack.budget import StoreTokenBudget
@@ -191,13 +192,20 @@ def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
         settle_seconds=policy.acquisition.settle_seconds,
         now=utc_now,
     )
+    launcher = Launcher(
+        wiring.engine,
+        provider.catalog,
+        acts,
+        terms=policy.acquisition,
+        backoff=policy.placement,
+        now=utc_now,
+    )
     acquiring = AcquiringActivities(
         wiring.engine,
         provider.compute,
-        provider.catalog,
         acts,
+        launcher,
         identity=identity,
-        policy=policy.placement,
         terms=policy.acquisition,
         now=utc_now,
         poll_seconds=wiring.settings.poll_seconds,

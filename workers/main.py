@@ -30,6 +30,7 @@ from workers.assemble import (
     region_worker,
     utc_now,
 )
+from workers.notification_intake import NotificationIntake
 from workers.outbox_pump import OutboxPump
 from workers.policy import PolicyRefused, read_policy
 from workers.promises import keep_reconciling
@@ -74,6 +75,11 @@ async def run(
             opened.callback(server.shutdown)
         await ensure_schedules(client, settings)
         chores = [pump.run(stop)] if (pump := _pump(settings, engine)) is not None else []
+        if settings.nats_url:
+            intake = NotificationIntake(
+                engine, client, settings.nats_url, tenant_id=settings.tenant_id, now=utc_now
+            )
+            chores.append(intake.run(stop))
         if settings.cloud_file is not None:
             chores.append(keep_reconciling(client, settings, stop))
         await _serve(workers, chores, stop)

@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from domain.reconcile import DriftKind, FleetPhase
 from store.tables.base import AuditStatus, count, document, metadata, moment, one_of, tenant, word
+from wire.notifications import EventKind
 
 # One row per partition and region. `view` is the list of server ids that the next cycle has to agree with.
 reconciles = Table(
@@ -127,13 +128,14 @@ provider_notifications = Table(
     tenant(),
     word("message_id"),
     word("region"),
-    word("event_type"),
+    word("kind"),
     word("server_id"),
     word("batch_key", nullable=True),
     word("problem", nullable=True),
     moment("emitted_at"),
     moment("received_at", now=True),
     PrimaryKeyConstraint("tenant_id", "message_id"),
+    one_of("kind", EventKind),
     Index(None, "tenant_id", "server_id"),
     Index(None, "tenant_id", "region", "received_at"),
 )

@@ -8,6 +8,7 @@ from typing import Any, cast
 from temporalio.testing import ActivityEnvironment
 
 from activities.acquiring import AcquiringActivities
+from activities.launching import Launcher
 from activities.placement_calls import RegionAcquired, RegionReleased, RegionRequest
 from activities.ports import Catalog
 from activities.provider_acts import ProviderActs
@@ -81,13 +82,20 @@ class Acquirer:
             settle_seconds=self.terms.settle_seconds,
             now=self.estate.clock,
         )
+        launcher = Launcher(
+            engine,
+            cast(Catalog, LeaseBook(self.leases)),
+            acts,
+            terms=self.terms,
+            backoff=PlacementPolicy(),
+            now=self.estate.clock,
+        )
         return AcquiringActivities(
             engine,
             self.compute,
-            cast(Catalog, LeaseBook(self.leases)),
             acts,
+            launcher,
             identity="tests",
-            policy=PlacementPolicy(),
             terms=self.terms,
             now=self.estate.clock,
             poll_seconds=0,

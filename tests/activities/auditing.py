@@ -15,6 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.acquiring import AcquiringActivities
 from activities.auditing import audit
 from activities.finishing import FinishingActivities
+from activities.launching import Launcher
 from activities.placement_calls import FinishRequest, RegionRequest, WorkloadRequest
 from activities.provider_acts import ProviderActs
 from domain.acquisition import AcquisitionTerms
@@ -79,13 +80,20 @@ class Fleet:
             settle_seconds=SETTLE_SECONDS,
             now=self.estate.clock,
         )
+        launcher = Launcher(
+            self.estate.engine,
+            self.hands.catalog,
+            acts,
+            terms=terms,
+            backoff=PlacementPolicy(),
+            now=self.estate.clock,
+        )
         return AcquiringActivities(
             self.estate.engine,
             self.hands.compute,
-            self.hands.catalog,
             acts,
+            launcher,
             identity="tests",
-            policy=PlacementPolicy(),
             terms=terms,
             now=self.estate.clock,
             poll_seconds=0.02,

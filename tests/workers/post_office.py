@@ -135,9 +135,7 @@ class PostOffice:
 
     async def kept(self) -> list[tuple[str, str]]:
         """Kind and server of every notification that is kept."""
-        rows = await self.estate.rows(
-            "SELECT event_type, server_id FROM provider_notifications ORDER BY 1, 2"
-        )
+        rows = await self.estate.rows("SELECT kind, server_id FROM provider_notifications ORDER BY 1, 2")
         return [(kind, server) for kind, server in rows]
 
     @asynccontextmanager

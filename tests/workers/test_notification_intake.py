@@ -196,7 +196,7 @@ async def test_what_is_old_is_forgotten_in_small_deletes(
     monkeypatch.setattr(notification_intake, "PURGE_EVERY_SECONDS", 0.1)
     await office.estate.rows(
         "INSERT INTO provider_notifications"
-        " (tenant_id, message_id, region, event_type, server_id, emitted_at, received_at)"
+        " (tenant_id, message_id, region, kind, server_id, emitted_at, received_at)"
         " SELECT 'platform', i::text, 'eu-north', 'deleted', 's' || i, :now,"
         " CAST(:now AS timestamptz) - make_interval(days => CAST(i AS int)) FROM generate_series(21, 40) i",
         now=START,
@@ -228,7 +228,7 @@ async def test_a_cloud_that_tells_badly_tells_no_lies(office: PostOffice) -> Non
             await until(lambda: _deleted_of(office, taken))
             await asyncio.sleep(0.5)
             await office.emptied()
-    rows = await office.estate.rows("SELECT message_id, event_type, server_id FROM provider_notifications")
+    rows = await office.estate.rows("SELECT message_id, kind, server_id FROM provider_notifications")
     found = await evidence_of(office, *made)
     assert len({row[0] for row in rows}) == len(rows)
     assert {each for each, one in found.items() if one.deleted_at is not None} <= set(taken)

@@ -85,12 +85,16 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("message_id", sa.Text(), nullable=False),
         sa.Column("region", sa.Text(), nullable=False),
-        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("server_id", sa.Text(), nullable=False),
         sa.Column("batch_key", sa.Text(), nullable=True),
         sa.Column("problem", sa.Text(), nullable=True),
         sa.Column("emitted_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("received_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.CheckConstraint(
+            "kind IN ('created', 'deleted', 'errored', 'stopped', 'other')",
+            name=op.f("provider_notifications_kind_known_check"),
+        ),
         sa.PrimaryKeyConstraint("tenant_id", "message_id", name=op.f("provider_notifications_pkey")),
     )
     op.create_index(
