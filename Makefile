@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OPENSTACK_VENV := .openstack/venv
+OPENSTACK_STAMP := $(OPENSTACK_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-real lint format bench openapi lock histories images clean
+.PHONY: help setup openstack demo up down test conformance test-real lint format bench openapi lock histories images clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install the locked dependencies
 
@@ -21,10 +23,22 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 	@echo "setup: done, $$($(BIN)/python --version) in $(VENV)"
 
+# Not part of `make setup`: only tests start a real OpenStack.
+openstack: $(OPENSTACK_STAMP)
+
+$(OPENSTACK_STAMP): lab/openstack/requirements.lock
+	@echo "openstack: creating $(OPENSTACK_VENV) with Keystone, Placement and Nova (about a minute, 460 MB)"
+	@$(PYTHON) -m venv --clear $(OPENSTACK_VENV)
+	@$(OPENSTACK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lab/openstack/requirements.lock
+	@touch $(OPENSTACK_STAMP)
+	@echo "openstack: done"
+
 lock: ## Resolve the dependencies again and pin them with hashes
 	@command -v uv >/dev/null || { echo "lock: uv is needed. Try: pip install uv"; exit 2; }
 	uv pip compile pyproject.toml --extra control --extra lab --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
+	uv pip compile lab/openstack/requirements.in --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet -o lab/openstack/requirements.lock
 	@echo "lock: requirements.lock holds $$(grep -c == requirements.lock) pinned packages"
 
 lint: setup ## Format check, lint, types and import contracts
@@ -47,8 +61,11 @@ down: setup ## Stop everything that `make up` started; data is kept
 demo: setup ## Run the main job on the embedded stack, from contract files to a running fleet
 	@$(BIN)/sco-lab demo $(ARGS)
 
-test: setup ## Run the tests that need neither root nor Debian packages
+test: setup openstack ## Run the tests that need neither root nor Debian packages
 	@$(BIN)/pytest -m "not real" $(ARGS)
+
+conformance: setup openstack ## Run the provider adapter's suite against the simulated cloud and against real Nova
+	@$(BIN)/pytest tests/conformance $(ARGS)
 
 test-real: setup ## Install a browser from Debian packages and run the tests that need one
 	@bash tests/real/install.sh
@@ -68,4 +85,4 @@ images: setup ## Draw the pictures of the documentation from a running laborator
 
 clean: ## Stop what runs here, remove the virtual environment, lab data and build output
 	@for dir in .lab .lab/demo; do [ ! -e $$dir/stack.json ] || $(BIN)/sco-lab down --data-dir $$dir; done
-	rm -rf $(VENV) .lab build
+	rm -rf $(VENV) .openstack .lab build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def write(folder: Path, at: Addresses, databases: Databases, password: str) -> N
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(content, encoding="utf-8")
         path.chmod(0o600)
+    # Nova refuses to start again on its old tables without the identity of its node.
+    (folder / "nova" / "compute_id").write_text(str(uuid.uuid4()), encoding="ascii")
     for repository in ("fernet-keys", "credential-keys"):
         _make_keys(folder / "etc" / "keystone" / repository)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.cloud.estate import guaranteed_price
 from lab.openstack import config, site
@@ -13,6 +13,7 @@ from lab.openstack.site import HOST_GROUPS, PROJECT, REGION, USER
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+    from openstack.identity.v3._proxy import Proxy as Identity
 
 SERVICES = {
     "compute": ("nova", "nova", "/v2.1"),
@@ -36,20 +37,26 @@ def orchestrator(auth_url: str, password: str) -> Connection:
     return _connect(auth_url, USER, password, PROJECT)
 
 
+def identity_of(connection: Connection) -> Identity:
+    """Keystone as its only version here, which the SDK cannot know."""
+    return cast("Identity", connection.identity)
+
+
 def furnish_identity(admin: Connection, at: Addresses, password: str) -> None:
     """The catalog, and the orchestrator's project with its user."""
+    identity = identity_of(admin)
     for kind, (name, address, path) in SERVICES.items():
-        service = admin.identity.create_service(type=kind, name=name)
-        admin.identity.create_endpoint(
+        service = identity.create_service(type=kind, name=name)
+        identity.create_endpoint(
             service_id=service.id, interface="public", url=at.url(address, path), region_id=REGION
         )
-    project = admin.identity.create_project(name=PROJECT, domain_id="default")
-    user = admin.identity.create_user(
+    project = identity.create_project(name=PROJECT, domain_id="default")
+    user = identity.create_user(
         name=USER, password=password, domain_id="default", default_project_id=project.id
     )
-    for role in admin.identity.roles():
+    for role in identity.roles():
         if role.name in ROLES:
-            admin.identity.assign_project_role_to_user(project, user, role)
+            identity.assign_project_role_to_user(project, user, role)
 
 
 def furnish_compute(admin: Connection) -> None:

@@ -21,6 +21,7 @@ from lab.openstack import config, furnish, site
 from lab.openstack.config import Addresses, Databases
 from lab.openstack.database import OpenStackDatabase
 from lab.openstack.errors import OpenStackLabError
+from lab.openstack.faults import FaultControl
 from lab.stack import process
 from lab.stack.ports import LOOPBACK, Ports, any_free
 from lab.stack.process import Identity
@@ -63,6 +64,7 @@ class RunningOpenStack:
         self.at = _addresses()
         self.access = Access(self.at.url("keystone", "/v3"), secrets.token_hex(16), secrets.token_hex(16))
         self.database = OpenStackDatabase(folder, Ports(postgres=any_free(asdict(self.at))))
+        self.faults = FaultControl(self.at.url("nova"))
         self._postgres: Identity | None = None
         self._nodes: dict[str, Identity] = {}
 
@@ -79,6 +81,7 @@ class RunningOpenStack:
 
     def stop(self) -> None:
         """Stop what was started, in any state. What Nova holds is not worth an orderly end."""
+        self.faults.close()
         for name in tuple(self._nodes):
             self.kill(name)
         if self._postgres is not None:
@@ -127,7 +130,11 @@ class RunningOpenStack:
         self._say("halls and flavors are there")
 
     def _bring_up_keystone(self) -> None:
-        manage = [VENV / "bin" / "keystone-manage", "--config-file", self._etc("keystone/keystone.conf")]
+        manage = [
+            str(VENV / "bin" / "keystone-manage"),
+            "--config-file",
+            str(self._etc("keystone/keystone.conf")),
+        ]
         self._run("keystone-schema", [*manage, "db_sync"])
         url = self.at.url("keystone", "/v3")
         bootstrap = ["bootstrap", "--bootstrap-username", config.ADMIN, "--bootstrap-region-id", site.REGION]
@@ -142,8 +149,9 @@ class RunningOpenStack:
         self._say("Keystone serves")
 
     def _bring_up_nova(self, databases: Databases) -> None:
-        module = ["-m", "lab.openstack.server.nova_schema", "--config-file", self._etc("nova/nova.conf")]
-        self._run("nova-schema", [_python(), *module, databases.nova_cell0, databases.nova_cell1])
+        command = [str(_python()), "-m", "lab.openstack.server.nova_schema"]
+        options = ["--config-file", str(self._etc("nova/nova.conf"))]
+        self._run("nova-schema", [*command, *options, databases.nova_cell0, databases.nova_cell1])
         self.database.copy_cell()
         self._say("Nova has its tables")
         self.start_nova()
@@ -171,12 +179,12 @@ class RunningOpenStack:
             "LAB_NOTIFICATIONS": str(self.notifications),
         }
 
-    def _run(self, name: str, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> None:
+    def _run(self, name: str, command: Sequence[str], more: Mapping[str, str] | None = None) -> None:
         """Run one step of the preparation to its end."""
         log = self.folder / "logs" / f"{name}.log"
         with log.open("ab") as output:
             finished = subprocess.run(
-                [str(part) for part in command],
+                command,
                 env={**self._environment(), **(more or {})},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

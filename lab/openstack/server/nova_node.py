@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
 from nova import monkey_patch
 
 
@@ -10,7 +13,12 @@ def main() -> None:
     monkey_patch.patch(backend="threading")
     from lab.openstack.server.nova_roles import run  # noqa: PLC0415
 
-    run()
+    try:
+        run()
+    except Exception:
+        traceback.print_exc()
+        # Threads of services that did start would keep a process that serves nobody.
+        os._exit(1)
 
 
 if __name__ == "__main__":

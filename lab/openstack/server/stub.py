@@ -36,7 +36,7 @@ def _image_service(path: str, base: str) -> tuple[str, Any] | None:
         link = {"rel": "self", "href": f"{base}/image/v2/"}
         return "300 Multiple Choices", {"versions": [{"id": "v2.16", "status": "CURRENT", "links": [link]}]}
     if path == "/image/v2/schemas/image":
-        properties = {key: {} for key in _image("")}
+        properties: dict[str, Any] = {key: {} for key in _image("")}
         return "200 OK", {
             "name": "image",
             "properties": properties,
