@@ -88,8 +88,6 @@ class Cloud:
             region.lost_halls.add(hall)
         else:
             region.lost_halls.discard(hall)
-        for server in region.servers.with_key(("availability_zone", hall)):
-            server.rendered.clear()
 
     def load(self, region_name: str, count: int, tags: tuple[str, ...], metadata: dict[str, str]) -> int:
         """Put `count` ACTIVE servers into a region at once, spread over its reclaimable pools."""

@@ -19,7 +19,6 @@ class Since(IntEnum):
     """The minor microversion at which Nova changed something that is simulated here."""
 
     LOCKED = 9
-    HOST_STATUS = 16
     DESCRIPTION = 19
     ACTIONS_OF_DELETED = 21
     TAGS = 26

@@ -110,17 +110,13 @@ class ServerView:
             "key_name": server.key_name,
             "OS-SRV-USG:launched_at": usage_time(server.launched_at),
             "OS-SRV-USG:terminated_at": usage_time(server.terminated_at),
-            "security_groups": [{"name": "default"}],
+            **({"security_groups": [{"name": "default"}]} if server.networked else {}),
             "os-extended-volumes:volumes_attached": [],
         }
 
     def _additions(self, server: Server, shape: int) -> dict[str, Any]:
-        host_status = "" if server.group is None else "UP"
-        if server.group is not None and server.availability_zone in self._region.lost_halls:
-            host_status = "DOWN"
         since: tuple[tuple[int, str, object], ...] = (
             (Since.LOCKED, "locked", False),
-            (Since.HOST_STATUS, "host_status", host_status),
             (Since.DESCRIPTION, "description", server.description),
             (Since.TAGS, "tags", () if server.status is Status.DELETED else server.tags),
             (Since.TRUSTED_CERTIFICATES, "trusted_image_certificates", None),
