@@ -12,6 +12,7 @@ import pytest
 
 from activities.placement_calls import Decided
 from domain.acquisition import Failure
+from domain.backoff import BackoffTerms
 from store import slots
 from tests.activities.deciding import Placer, counts_are_right, halls
 from tests.estates import TENANT, Estate, contract
@@ -120,7 +121,8 @@ async def _fail(placer: Placer, name: str, rng: random.Random) -> None:
                 tenant_id=TENANT,
                 workload_id=name,
                 pool_id=pool_id,
-                until=placer.estate.clock(),
+                now=placer.estate.clock(),
+                terms=BackoffTerms(backoff_seconds=1),
                 problem="no valid host",
             )
 

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from activities import placing
 from activities.placement_calls import CAPACITY_CONTENDED, NO_RANKING, NOTHING_TO_PLACE
 from domain.acquisition import Failure
+from domain.backoff import BackoffTerms
 from domain.placement.liveness import PoolPulse
 from store import decisions, outbox, slots, workloads
 from store.engine import Connection
@@ -91,7 +92,8 @@ async def fail_in(placer: Placer, name: str, pool: str, backoff_seconds: float) 
             tenant_id=TENANT,
             workload_id=name,
             pool_id=pool,
-            until=placer.estate.clock() + timedelta(seconds=backoff_seconds),
+            now=placer.estate.clock(),
+            terms=BackoffTerms(backoff_seconds=backoff_seconds),
             problem="no valid host",
         )
 
