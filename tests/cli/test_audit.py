@@ -9,6 +9,7 @@ import pytest
 from tests.cli import answers
 from tests.cli.conftest import FakeClock, Ran, Sco
 from tests.cli.fake_api import FakeApi, Reply, document, problem
+from tests.cli.test_waiting import on_a_terminal
 
 AUDITS = "/factory/audits"
 ONE = f"{AUDITS}/7b0e8a34-0000-4000-8000-000000000003"
@@ -150,3 +151,11 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(sco: Sco, api: FakeAp
 def test_an_answer_without_status_is_not_understood(sco: Sco, api: FakeApi) -> None:
     auditing(api, document({"auditId": "7"}))
     assert sco("audit").code == 3
+
+
+def test_on_a_terminal_a_clock_runs(api: FakeApi) -> None:
+    auditing(api, RUNNING, document(answers.audit()))
+    seen = on_a_terminal(api, "audit")
+    assert "audit 7b0e8a34-0000-4000-8000-000000000003 is running" in seen
+    assert "0:00:0" in seen
+    assert "audit of everything: clean" in seen

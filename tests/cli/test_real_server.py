@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from decimal import Decimal
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 
+from activities.audit_calls import AuditInput, CloseAuditRequest
+from activities.auditing import AuditRecordsActivities, audit
 from activities.finishing import FinishingActivities
 from activities.placement_calls import FinishRequest
 from api.app import create_app
 from api.deps import Deps
 from clients.cli.main import main
 from domain.circuit import WELL
-from domain.ids import placement_workflow_id
+from domain.ids import audit_workflow_id, placement_workflow_id
 from store.budget import BudgetStore
 from tests.activities.deciding import Placer
+from tests.activities.provider import ScriptedCompute
 from tests.api.serving import served
 from tests.cli.conftest import Ran
 from tests.domain.worlds import estate as every_pool
-from tests.estates import TENANT, Estate
+from tests.estates import PARTITION, REGION, TENANT, Estate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
@@ -36,23 +39,51 @@ RealSco = Callable[..., Awaitable[Ran]]
 
 
 class SoonPlaced:
-    """Decides and finishes a moment after it was asked, with a provider that launches everything."""
+    """Decides, finishes and audits a moment after it was asked.
+
+    Launches are believed to have happened, at a provider that has no servers at all.
+    """
 
     def __init__(self, estate: Estate) -> None:
         self._placer = Placer(estate)
+        self._estate = estate
         self._finishing = FinishingActivities(estate.engine)
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(
         self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
     ) -> str:
-        task = asyncio.create_task(self._place(workload_id))
+        self._soon(self._place(workload_id))
+        return placement_workflow_id(partition_id, workload_id)
+
+    async def start_audit(
+        self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str
+    ) -> str:
+        self._soon(self._audit(AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)))
+        return audit_workflow_id(audit_id)
+
+    def _soon(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return placement_workflow_id(partition_id, workload_id)
 
     async def reachable(self) -> bool:
         return True
+
+    async def _audit(self, request: AuditInput) -> None:
+        estate = self._estate
+        report = await audit(
+            estate.engine,
+            ScriptedCompute(estate.clock),
+            tenant_id=request.tenant_id,
+            partitions=(request.partition_id,) if request.partition_id else None,
+            regions=[REGION],
+            now=estate.clock,
+            settle_seconds=0.01,
+        )
+        records = AuditRecordsActivities(estate.engine, now=estate.clock)
+        await records.open_audit(request)
+        await records.close_audit(CloseAuditRequest(audit=request, report=report))
 
     async def _place(self, workload_id: str) -> None:
         await self._placer.decide(workload_id)
@@ -202,3 +233,15 @@ async def test_regions_are_shown_as_the_database_has_them(sco: RealSco, dsn: str
     assert "5 calls failed in a row, the last because the region was silent" in (await sco("regions")).out
     (told,) = json.loads((await sco("regions", "-o", "json")).out)
     assert (told["circuit"]["state"], told["budget"]["tokens"]) == ("open", 40)
+
+
+async def test_an_audit_tells_of_servers_that_do_not_exist(sco: RealSco) -> None:
+    clean = await sco("audit")
+    assert "audit of everything: clean" in clean.out
+    await sco("apply", "-f", CONTRACT)
+    await sco("claim", "-f", PODS, "--workload", "orders-daily", "--wait")
+    found = await sco("audit", "--partition", PARTITION, "--json", code=1)
+    told = json.loads(found.out)
+    assert set(told["findingsByKind"]) == {"lost"}
+    assert told["findingsTotal"] == told["counts"]["slots"] > 0
+    assert "check that one runs" in (await sco("audit", code=1)).out

@@ -143,14 +143,14 @@ def test_the_outcome_before_is_not_taken_for_the_new_one(sco: Sco, api: FakeApi)
 @pytest.mark.parametrize("colour", [True, False])
 def test_on_a_terminal_a_bar_is_drawn_and_no_colour_is_honoured(api: FakeApi, colour: bool) -> None:
     placing(api, at("acquiring", instancesByState={"planned": 9, "active": 12}), at("placed"))
-    text = _on_a_terminal(api, *("place", "orders-daily", "--wait"), colour=colour)
+    text = on_a_terminal(api, *("place", "orders-daily", "--wait"), colour=colour)
     assert "orders-daily acquiring" in text
     assert "12 of 21 instances active" in text
     assert "workload orders-daily: placed" in text
     assert bool(COLOUR.search(text)) is colour
 
 
-def _on_a_terminal(api: FakeApi, *arguments: str, colour: bool) -> str:
+def on_a_terminal(api: FakeApi, *arguments: str, colour: bool = False) -> str:
     """Everything that one run writes to a terminal of 120 columns."""
     master, slave = pty.openpty()
     environment = {
