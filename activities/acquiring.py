@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -71,7 +71,7 @@ class AcquiringActivities:
             steps = next_steps(
                 [_slot(row) for row in slots], [_server(one) for one in servers], self._now(), self._terms
             )
-            await self._record(request, steps)
+            await self._record(request, steps, slots, servers)
             if steps.done:
                 active = sum(row["state"] == SlotState.ACTIVE for row in slots) + len(steps.active)
                 return RegionAcquired(
@@ -89,15 +89,19 @@ class AcquiringActivities:
             await pauses.pause(moved=False)
         activity.heartbeat()
 
-    async def _look(self, request: RegionRequest) -> tuple[Sequence[sa.RowMapping], Sequence[Server]]:
-        """Slots and servers. Live slots are read first: a server bound meanwhile must not seem to vanish."""
+    async def _look(
+        self, request: RegionRequest, leaving: Collection[str] = ()
+    ) -> tuple[Sequence[sa.RowMapping], Sequence[Server]]:
+        """Slots and servers. Live slots are read first: a server bound meanwhile must not seem to vanish.
+
+        `leaving` are servers whose deletion was accepted: that they are not listed any more is no surprise.
+        """
         of_region = (request.tenant_id, request.workload_id, request.region)
         async with self._engine.connect() as connection:
             live = await store_slots.live_slots(connection, *of_region)
         try:
-            servers = await asyncio.to_thread(
-                self._compute.list_workload, request.region, request.workload_id
-            )
+            listed = await asyncio.to_thread(self._compute.list_workload, request.region, request.workload_id)
+            servers = [*listed, *await self._unlisted(request, live, listed, leaving)]
         except ProviderError as error:
             raise application_error(error) from error
         batches = sorted({one.batch_key for one in servers if one.batch_key is not None})
@@ -108,7 +112,26 @@ class AcquiringActivities:
             )
         return list({row["slot_key"]: row for row in (*live, *ended)}.values()), servers
 
-    async def _record(self, request: RegionRequest, steps: Steps) -> None:
+    async def _unlisted(
+        self,
+        request: RegionRequest,
+        slots: Sequence[sa.RowMapping],
+        listed: Sequence[Server],
+        leaving: Collection[str],
+    ) -> list[Server]:
+        """Servers that exist and are not listed: a list may lie, and one that lost its tags is in none."""
+        expected = {
+            row["server_id"] for row in slots if row["state"] in (SlotState.BUILDING, SlotState.RELEASING)
+        }
+        found = []
+        for server_id in sorted(expected - {one.server_id for one in listed} - set(leaving)):
+            activity.heartbeat()
+            found.append(await asyncio.to_thread(self._compute.find, request.region, server_id))
+        return [one for one in found if one is not None]
+
+    async def _record(
+        self, request: RegionRequest, steps: Steps, slots: Sequence[sa.RowMapping], servers: Sequence[Server]
+    ) -> None:
         """Write down what the list showed, in one transaction, before anything is deleted or asked for."""
         if not (steps.bind or steps.active or steps.fail):
             return
@@ -117,6 +140,8 @@ class AcquiringActivities:
             await store_slots.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
             await store_slots.mark_active(connection, request.tenant_id, steps.active, self._now())
             await self._launcher.fail(connection, request, steps.fail)
+            failed = {one.slot_key: one.problem for one in steps.fail}
+            await self._acts.write_lost(connection, place_of(request), _vanished(slots, servers, failed))
         metrics.ACTIVE.labels(request.region).inc(len(steps.active))
 
     async def _failures(self, request: RegionRequest) -> tuple[PoolFailure, ...]:
@@ -136,14 +161,17 @@ class AcquiringActivities:
         released, pauses = 0, Pauses(self._poll_seconds)
         patience = timedelta(seconds=self._terms.delete_patience_seconds)
         moved_at = self._now()
+        accepted: set[str] = set()
         while True:
             await self._wait_for_licence(request)
-            slots, servers = await self._look(request)
+            slots, servers = await self._look(request, accepted)
             present = {one.server_id: one for one in servers}
             leaving = [row for row in slots if row["state"] == SlotState.RELEASING]
             gone = [row["slot_key"] for row in leaving if row["server_id"] not in present]
             async with self._engine.begin() as connection:
                 await store_slots.mark_gone(connection, request.tenant_id, request.workload_id, gone)
+                why = dict.fromkeys(gone, "its server was gone before it was given back")
+                await self._acts.write_lost(connection, place_of(request), _vanished(slots, servers, why))
             released += len(gone)
             metrics.RELEASED.labels(request.region).inc(len(gone))
             moved_at = self._now() if gone else moved_at
@@ -157,6 +185,7 @@ class AcquiringActivities:
                 if one.status is not ServerStatus.DELETING
             ]
             await self._acts.delete(place_of(request), asked)
+            accepted |= {one.server_id for one in asked}
             await pauses.pause(moved=bool(gone or asked))
 
 
@@ -174,6 +203,18 @@ def _left_over(
     return [
         _doomed(request, known[server_id], why.get(server_id, "one more than its batch has slots for"))
         for server_id in steps.delete
+    ]
+
+
+def _vanished(
+    slots: Sequence[sa.RowMapping], servers: Sequence[Server], why: Mapping[str, str]
+) -> list[Doomed]:
+    """The servers of these slots that do not exist any more."""
+    present = {one.server_id for one in servers}
+    return [
+        Doomed(row["server_id"], why[row["slot_key"]], row["workload_id"], row["pool_id"], row["batch_key"])
+        for row in slots
+        if row["slot_key"] in why and row["server_id"] is not None and row["server_id"] not in present
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from activities.errors import application_error
 from activities.ports import SEND_UNTIL, BatchSpec, Compute, ProviderError
 from domain.reconcile import ReconcileTerms
 from store import licences, slots
-from store.audit_log import Action, Entry, record
-from store.engine import Engine
+from store.audit_log import Action, Entry, deleted_by_us, record
+from store.engine import Connection, Engine
 from store.licences import Place
 
 READ_ONLY = "read_only"
@@ -126,6 +127,15 @@ class ProviderActs:
                 raise read_only(place)
             await record(connection, place.tenant_id, now, *self.entries(place, doomed))
         await self.send_deletes(place, doomed)
+
+    async def write_lost(self, connection: Connection, place: Place, gone: Sequence[Doomed]) -> None:
+        """Write down what ended at the provider without us, in the caller's transaction."""
+        if not gone:
+            return
+        deleted = await deleted_by_us(connection, place.tenant_id, [one.server_id for one in gone])
+        ours = [one for one in gone if one.server_id not in deleted]
+        entries = (replace(one, action=Action.LOSE) for one in self.entries(place, ours))
+        await record(connection, place.tenant_id, self._now(), *entries)
 
     def entries(self, place: Place, doomed: Sequence[Doomed], *, paced: bool = False) -> list[Entry]:
         """What the audit log says of these deletions."""

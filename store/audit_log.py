@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -45,6 +46,18 @@ async def record(connection: Connection, tenant_id: str, at: datetime, *entries:
     if entries:
         rows = [asdict(entry) | {"tenant_id": tenant_id, "at": at} for entry in entries]
         await connection.execute(sa.insert(audit_log), rows)
+
+
+async def deleted_by_us(
+    connection: Connection, tenant_id: str, server_ids: Collection[str]
+) -> frozenset[str]:
+    """Which of these servers somebody here has asked to delete."""
+    query = sa.select(audit_log.c.server_id).where(
+        audit_log.c.tenant_id == tenant_id,
+        audit_log.c.action == Action.DELETE,
+        audit_log.c.server_id.in_(sorted(server_ids)),
+    )
+    return frozenset((await connection.execute(query)).scalars())
 
 
 async def paced_since(
