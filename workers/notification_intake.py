@@ -17,7 +17,6 @@ import structlog
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NothingCame
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
@@ -148,7 +147,7 @@ class NotificationIntake:
     async def _round(self, pull: JetStreamContext.PullSubscription) -> None:
         try:
             messages = await pull.fetch(BATCH, timeout=WAIT_SECONDS)
-        except NothingCame:
+        except TimeoutError:
             await pull.consumer_info()
             return
         try:

@@ -9,6 +9,7 @@ from clients.cli.region_answers import Lease, Licence, QuotaLevel, Region
 from clients.cli.screen import Column, Screen, figures, names, prose, spare
 from clients.cli.texts import count, moment, percent
 
+LEASES_SHOWN = 3
 _REGION_COLUMNS = (
     *names("REGION", "CIRCUIT", "QUOTA LEFT"),
     *figures("TOKENS"),
@@ -37,9 +38,22 @@ def show(screen: Screen, regions: Sequence[Region]) -> None:
     _part(screen, _QUOTA_COLUMNS, [(one.region, *_quota(level)) for one in regions for level in one.quotas])
     held = [(one.region, *_licence(licence)) for one in regions for licence in one.licences]
     _part(screen, _LICENCE_COLUMNS, held)
-    _part(screen, _LEASE_COLUMNS, [(one.region, *_lease(each)) for one in regions for each in one.leases])
+    _leases(screen, regions)
     problems = list(chain.from_iterable(_problems(one) for one in regions))
     _part(screen, (*names("REGION", "OF"), *prose("PROBLEM")), problems)
+
+
+def _leases(screen: Screen, regions: Sequence[Region]) -> None:
+    """The leases that end first; those with a problem are among the problems, however late they end."""
+    shown = [
+        (one.region, *_lease(each))
+        for one in regions
+        for each in sorted(one.leases, key=lambda lease: (lease.ends_at, lease.name))[:LEASES_SHOWN]
+    ]
+    _part(screen, _LEASE_COLUMNS, shown)
+    left = sum(len(one.leases) for one in regions) - len(shown)
+    if left:
+        screen.line(f"and {count(left, 'lease')} that end no sooner: sco regions -o json")
 
 
 def _part(screen: Screen, columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:

@@ -28,6 +28,7 @@ GROWN, SHRUNK, DURING_KILL = 60, 24, 90
 REFUSED_SHOWN = 3
 # So slow that the worker dies while servers are being built.
 SLOW_CLOUD = 2.0
+TAKEN_AWAY = 3
 WAIT_SECONDS = 60.0
 
 
@@ -48,7 +49,7 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
             console.print(f"  stop it      .venv/bin/sco-lab down --data-dir {data_dir}")
     finally:
         if not keep:
-            headline(console, 9, "Stop everything (run with --keep to look around)")
+            headline(console, 10, "Stop everything (run with --keep to look around)")
             plane.stop_all(lambda line: console.print(f"  {line}"))
             commands.down(data_dir, console.print)
 
@@ -86,9 +87,13 @@ def _act(plane: ControlPlane, console: Console) -> None:
     sco.run("get", "generations", WORKLOAD)
     headline(console, 6, "Kill the worker in the middle of a placement")
     _kill_worker(plane, console, sco, cloud)
-    headline(console, 7, "Nothing is lost, nothing is there twice")
+    headline(console, 7, "The provider takes servers away; what is lost is placed anew")
+    _take_away(console, sco, cloud)
+    headline(console, 8, "Nothing is lost, nothing is there twice")
+    sco.run("regions")
+    sco.run("audit")
     _check(plane, console, cloud)
-    headline(console, 8, "The decision can be made again from its stored inputs")
+    headline(console, 9, "The decision can be made again from its stored inputs")
     sco.run("explain", WORKLOAD, "--replay")
 
 
@@ -129,6 +134,24 @@ def _kill_worker(plane: ControlPlane, console: Console, sco: Sco, cloud: CloudRe
     console.print(output.rstrip(), markup=False, soft_wrap=True)
     if scaling.returncode != 0:
         raise StackError(f"the placement did not finish after the worker's death (exit {scaling.returncode})")
+
+
+def _take_away(console: Console, sco: Sco, cloud: CloudRecord) -> None:
+    """The provider's own notifications say what went; reconcile confirms it and has it placed anew."""
+    before = sco.data("describe", "workload", WORKLOAD)["generation"]
+    taken = [one["id"] for one in cloud.live_servers()[:TAKEN_AWAY]]
+    for server_id in taken:
+        cloud.admin.terminate(server_id)
+    console.print(f"The provider took {len(taken)} servers away.")
+    began = time.monotonic()
+    _until(lambda: _placed_anew(sco, before), "the lost servers are replaced")
+    console.print(f"Others run in their place after {time.monotonic() - began:.0f} s.")
+    sco.run("get", "generations", WORKLOAD)
+
+
+def _placed_anew(sco: Sco, before: int) -> bool:
+    workload = sco.data("describe", "workload", WORKLOAD)
+    return bool(workload["phase"] == "placed" and workload["generation"] > before)
 
 
 def _check(plane: ControlPlane, console: Console, cloud: CloudRecord) -> None:

@@ -138,6 +138,13 @@ def test_licences_tell_who_may_act_and_what_differs(sco: Sco, api: FakeApi) -> N
     assert "eu-north licence of k8s-eu-north HTTP 503" in lines
 
 
+def test_only_the_leases_that_end_first_are_listed(sco: Sco, api: FakeApi) -> None:
+    many = [lease(name=f"floor-{day}", endsAt=f"2030-01-{day:02d}T00:00:00Z") for day in range(9, 0, -1)]
+    lines = shown(sco, api, region(leases=many)).splitlines()
+    assert [line.split()[1] for line in lines if " floor-" in line] == ["floor-1", "floor-2", "floor-3"]
+    assert "and 6 leases that end no sooner: sco regions -o json" in lines
+
+
 def test_leases_tell_when_they_end_and_what_is_wrong(sco: Sco, api: FakeApi) -> None:
     out = shown(
         sco, api, region(leases=[lease(), lease(name="st-north", hall=None, problem="no host is free")])
