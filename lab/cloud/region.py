@@ -146,7 +146,7 @@ class Region:
         if server.step is Step.GONE:
             return
         now = self.now()
-        if server.status is Status.BUILD and now < server.created_at + self._scheduling:
+        if self.is_scheduling(server):
             server.unscheduled = True
             self.gone(server, now)
             return
@@ -173,9 +173,10 @@ class Region:
         server.actions.append(action)
         self.servers.changed(server)
 
-    @property
-    def _scheduling(self) -> timedelta:
-        return timedelta(seconds=self.settings.schedule_seconds)
+    def is_scheduling(self, server: Server) -> bool:
+        """Whether no host was chosen for it yet."""
+        until = server.created_at + timedelta(seconds=self.settings.schedule_seconds)
+        return server.status is Status.BUILD and self.now() < until
 
     def touch(self, server: Server) -> None:
         """Note that metadata or the name of a server was changed."""

@@ -38,7 +38,7 @@ def test_a_server_builds_and_then_is_active(cloud: CloudHandle) -> None:
     cloud.admin.advance(BUILT)
     active = connection.compute.get_server(created.id)
 
-    assert (building.status, building.task_state, building.launched_at) == ("BUILD", "spawning", None)
+    assert (building.status, building.task_state, building.launched_at) == ("BUILD", "scheduling", None)
     assert (active.status, active.vm_state, active.power_state) == ("ACTIVE", "active", 1)
     assert (active.name, active.description, active.availability_zone) == ("n1", "first", HALL)
     assert (active.tags, active.metadata) == (["sco:managed"], {"sco_pool": POOL})

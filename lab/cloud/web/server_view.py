@@ -70,12 +70,14 @@ class ServerView:
                 if kind == "show":
                     view["server_groups"] = []
             rendered = orjson.dumps(view)
-            server.rendered[(kind, shape)] = rendered
+            if not self._region.is_scheduling(server):
+                server.rendered[(kind, shape)] = rendered
         return rendered
 
     def _render(self, server: Server, shape: int) -> dict[str, Any]:
         view = self._basics(server, shape)
-        view.update(_states(server))
+        scheduling = self._region.is_scheduling(server)
+        view.update(_states(server, "scheduling" if scheduling else server.task_state))
         if server.status is Status.ERROR and server.fault is not None:
             view["fault"] = {
                 "code": server.fault.code,
@@ -157,9 +159,9 @@ def _hints(server: Server) -> dict[str, object]:
     return {name: value if isinstance(value, list) else [value] for name, value in server.hints.items()}
 
 
-def _states(server: Server) -> dict[str, Any]:
+def _states(server: Server, task_state: str | None) -> dict[str, Any]:
     return {
-        "OS-EXT-STS:task_state": server.task_state,
+        "OS-EXT-STS:task_state": task_state,
         "OS-EXT-STS:vm_state": _VM_STATE.get(server.status, "deleted"),
         "OS-EXT-STS:power_state": _POWER_STATE.get(server.status, 0),
     }
