@@ -10,15 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 from pydantic import SecretStr
 
 from lab.openstack import bulk, furnish, site
 from lab.openstack.faults import Fault
 from lab.openstack.running import IMAGE_ID, RunningOpenStack, print_progress
-from tests.conformance.provider import FLAVOR, HALL, Provider
+from tests.conformance.provider import FLAVOR, HALL, VCPUS, Provider
 
 HOLD_SECONDS = 120.0
+# So many are still waiting for their hosts when the next create is checked.
+CROWD = 12
 SLOW_BUILD_SECONDS = "6"
 BUILD_SECONDS, POLL_SECONDS = 60.0, 0.2
 
@@ -33,6 +36,7 @@ class NovaCloud(Provider):
         self._project_id = self._identity.find_project(site.PROJECT, ignore_missing=False).id
 
     def close(self) -> None:
+        self.own.close()
         self._admin.close()
         self._running.stop()
 
@@ -49,10 +53,9 @@ class NovaCloud(Provider):
         return {"username": site.USER, "password": password, "project": site.PROJECT}
 
     def application_credential(self) -> dict[str, Any]:
-        with self.connect() as connection:
-            made = furnish.identity_of(connection).create_application_credential(
-                str(connection.current_user_id), f"sco-{time.monotonic_ns()}"
-            )
+        made = furnish.identity_of(self.own).create_application_credential(
+            str(self.own.current_user_id), f"sco-{time.monotonic_ns()}"
+        )
         return {
             "application_credential_id": made.id,
             "application_credential_secret": SecretStr(made.secret),
@@ -86,6 +89,14 @@ class NovaCloud(Provider):
     def failing_build(self) -> dict[str, str]:
         return {"lab_build_fails": "reschedule"}
 
+    @contextmanager
+    def late_quota(self) -> Iterator[None]:
+        """Others are on their way that fill the quota: their cores count once they have a host."""
+        used = self.own.compute.get_limits().absolute.total_cores_used
+        with self.quota(cores=used + CROWD * VCPUS):
+            self._create(CROWD, tags=["crowd"])
+            yield
+
     def slow_build(self) -> dict[str, str]:
         return {"lab_build_seconds": SLOW_BUILD_SECONDS}
 
@@ -110,23 +121,28 @@ class NovaCloud(Provider):
     @contextmanager
     def many(self, count: int, tags: tuple[str, ...], metadata: dict[str, str]) -> Iterator[None]:
         """One is built, the others are copies of its rows."""
-        with self.connect() as connection:
-            first = connection.compute.create_server(
-                name="many",
-                flavor_id=connection.compute.find_flavor(FLAVOR, ignore_missing=False).id,
-                image_id=IMAGE_ID,
-                availability_zone=HALL,
-                networks="none",
-                tags=list(tags),
-                metadata=metadata,
-            )
-            connection.compute.wait_for_server(first, interval=POLL_SECONDS, wait=BUILD_SECONDS)
-            copies = bulk.copy_server(self._running.database, first.id, count - 1)
-            try:
-                yield
-            finally:
-                bulk.drop_servers(self._running.database, copies)
-                connection.compute.delete_server(first.id)
+        first = self._create(1, tags=list(tags), metadata=metadata)
+        self.own.compute.wait_for_server(first, interval=POLL_SECONDS, wait=BUILD_SECONDS)
+        copies = bulk.copy_server(self._running.database, first.id, count - 1)
+        try:
+            yield
+        finally:
+            bulk.drop_servers(self._running.database, copies)
+            self.own.compute.delete_server(first.id)
+
+    def _create(self, count: int, **wanted: Any) -> Server:
+        compute = self.own.compute
+        made: Server = compute.create_server(
+            name="lab",
+            flavor_id=compute.find_flavor(FLAVOR, ignore_missing=False).id,
+            image_id=IMAGE_ID,
+            availability_zone=HALL,
+            networks="none",
+            min_count=count,
+            max_count=count,
+            **wanted,
+        )
+        return made
 
     def crash_and_restart(self) -> None:
         self._running.kill("nova")

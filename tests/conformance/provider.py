@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -49,7 +50,12 @@ class Provider(ABC):
 
     @abstractmethod
     def connect(self) -> Connection:
-        """The project's own user, for asking the provider without the adapter."""
+        """A connection of the project's own user, without the adapter."""
+
+    @cached_property
+    def own(self) -> Connection:
+        """The one that is kept."""
+        return self.connect()
 
     def ask(
         self,
@@ -63,8 +69,8 @@ class Provider(ABC):
         options: dict[str, Any] = {"microversion": microversion, "headers": dict(headers or {})}
         if body is not None:
             options["json"] = body
-        with self.connect() as connection:
-            answer: requests.Response = connection.compute.request(path, method, raise_exc=False, **options)
+        compute = self.own.compute
+        answer: requests.Response = compute.request(path, method, raise_exc=False, **options)
         return answer
 
     # What goes wrong on the way
@@ -98,6 +104,11 @@ class Provider(ABC):
     @abstractmethod
     def failing_build(self) -> dict[str, str]:
         """The next batch is accepted and every server of it fails in its build."""
+
+    @abstractmethod
+    @contextmanager
+    def late_quota(self) -> Iterator[None]:
+        """The next batch is accepted, and is too many once its cores are counted."""
 
     @abstractmethod
     def slow_build(self) -> dict[str, str]:

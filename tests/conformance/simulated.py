@@ -31,6 +31,7 @@ class SimulatedCloud(Provider):
         self._handle.admin.set_capacity(f"{SMALL_HALL}-gp-m", FITS)
 
     def close(self) -> None:
+        self.own.close()
         self._handle.stop()
         self._folder.cleanup()
 
@@ -84,6 +85,11 @@ class SimulatedCloud(Provider):
         self._arm(FaultRule(kind=FaultKind.BUILD_ERROR))
         return {}
 
+    @contextmanager
+    def late_quota(self) -> Iterator[None]:
+        self._arm(FaultRule(kind=FaultKind.NO_QUOTA_LATER))
+        yield
+
     def slow_build(self) -> dict[str, str]:
         self._arm(FaultRule(kind=FaultKind.STUCK_BUILD))
         return {}
@@ -95,8 +101,7 @@ class SimulatedCloud(Provider):
         self._handle.admin.terminate(server_id)
 
     def stop_server(self, server_id: str) -> None:
-        with self.connect() as connection:
-            connection.compute.stop_server(server_id)
+        self.own.compute.stop_server(server_id)
 
     def user_data(self, server_id: str) -> bytes:
         [shown] = [each for each in self._handle.admin.servers(region=REGION) if each["id"] == server_id]

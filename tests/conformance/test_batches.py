@@ -73,14 +73,25 @@ def test_a_batch_beyond_the_quota_is_refused_whole(provider: Provider, hands: Ha
     assert len(hands.settled(workload)) == 2
 
 
-def test_a_batch_beyond_the_cores_is_refused_or_fails_for_quota(
-    provider: Provider, hands: Hands, workload: str
-) -> None:
+def test_a_batch_beyond_the_cores_is_refused_whole(provider: Provider, hands: Hands, workload: str) -> None:
     used = hands.catalog.quota(REGION).cores_used
     with provider.quota(cores=used + 2 * VCPUS):
         error = caught(hands.compute.create_batch, spec(workload), 3)
     assert (error.kind, error.in_doubt) == (ProviderErrorKind.QUOTA, False)
     assert f"Quota exceeded for cores: Requested {3 * VCPUS}" in str(error)
+
+
+def test_a_batch_that_was_accepted_may_still_fail_for_quota(
+    provider: Provider, hands: Hands, workload: str
+) -> None:
+    """Nova counts cores once servers have a host, and then looks again."""
+    hands.warm()
+    with provider.late_quota():
+        hands.compute.create_batch(spec(workload), 2)
+        listed = hands.settled(workload)
+    assert [server.status for server in listed] == [ServerStatus.ERROR] * 2
+    assert all("Quota exceeded for cores" in str(server.fault) for server in listed)
+    assert {kind_of_fault(str(server.fault)) for server in listed} == {ProviderErrorKind.QUOTA}
 
 
 def test_when_some_find_no_host_the_whole_batch_is_in_error(hands: Hands, workload: str) -> None:
