@@ -133,6 +133,12 @@ def _pages(client: RegionClient, asked: dict[str, str]) -> Iterator[list[dict[st
     query = asked
     for _ in range(MAX_PAGES):
         response = client.connection.compute.get("/servers/detail", params=query)
+        if response.status_code == HTTPStatus.BAD_REQUEST and "marker" in query:
+            # The server at the end of the last page was forgotten meanwhile: not a fault of the question.
+            raise ProviderError(
+                ProviderErrorKind.UNAVAILABLE,
+                f"{client.region}: the list of servers ended at {query['marker']}, which is gone: list again",
+            )
         raise_from_response(response)
         answer = response.json()
         page = answer["servers"]

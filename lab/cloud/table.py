@@ -74,7 +74,9 @@ class ServerTable:
         return self._by_id.get(server_id)
 
     def deleted(self, server_id: str) -> Server | None:
-        return self._deleted.get(server_id)
+        """A deleted server that its provider still knows of."""
+        server = self._deleted.get(server_id)
+        return None if server is None or server.unscheduled else server
 
     def live(self) -> Iterator[Server]:
         return iter(self._by_id.values())

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pytest
 from starlette.datastructures import QueryParams
+from starlette.responses import PlainTextResponse
 
 from activities.openstack.compute import MAX_TAGS
 from activities.ports import ProviderErrorKind
 from domain.acquisition import ServerStatus
 from domain.tags import MANAGED_TAG, workload_tag
 from domain.user_data import MAX_ENCODED_BYTES
+from lab.cloud.errors import CloudError
 from lab.cloud.faults import FaultKind, FaultRule
 from lab.cloud.server import CloudHandle
-from lab.cloud.web.list_query import read_list_query
+from lab.cloud.web.list_query import ListQuery, read_list_query
 from lab.cloud.web.server_view import ServerView
+from lab.cloud.web.servers import ServersApi
 from tests.activities.openstack.hands import FLAVOR, HALL, POOL, REGION, Hands, caught, seen_by, spec
 
 CREATE = {"method": "POST", "path": "/servers$"}
@@ -191,6 +195,47 @@ def test_a_cell_that_is_down_fails_the_list(
     error = caught(hands.compute.list_managed, REGION)
     assert error.kind is ProviderErrorKind.UNAVAILABLE
     assert "cell of 0f2c is down" in str(error)
+
+
+def test_a_list_that_changed_between_its_pages_is_asked_for_again(
+    cloud: CloudHandle, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova forgets a server that was deleted before it had a host, and refuses it as a marker."""
+    cloud.admin.load(REGION, 1_001, tags=(MANAGED_TAG,))
+
+    def gone(api: ServersApi, asked: ListQuery) -> None:
+        if asked.marker is not None:
+            raise CloudError(400, f"marker [{asked.marker}] not found")
+
+    monkeypatch.setattr(ServersApi, "_marker", gone)
+    for act, args in (
+        (hands.compute.list_managed, (REGION,)),
+        (hands.compute.deleted_since, (REGION, datetime(2026, 1, 1, tzinfo=UTC))),
+    ):
+        error = caught(act, *args)
+        assert error.kind is ProviderErrorKind.UNAVAILABLE
+        assert "which is gone: list again" in str(error)
+
+
+def test_a_deleted_server_in_a_list_is_left_out_even_without_its_tags(
+    cloud: CloudHandle, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova lists a server for a moment after it deleted it."""
+    hands.compute.create_batch(spec(), 1)
+    monkeypatch.setattr(ServerView, "detail", lambda *_: b'{"id": "0f2c", "status": "DELETED", "tags": []}')
+    assert hands.compute.list_managed(REGION) == []
+    assert hands.compute.deleted_since(REGION, datetime(2026, 1, 1, tzinfo=UTC)) == {"0f2c"}
+    monkeypatch.setattr(ServerView, "show", lambda *_: b'{"id": "0f2c", "status": "DELETED", "tags": []}')
+    [server] = cloud.admin.servers(region=REGION)
+    assert hands.compute.find(REGION, server["id"]) is None
+
+
+def test_a_404_that_is_not_novas_proves_nothing(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that has lost its way answers 404 for every server."""
+    lost = PlainTextResponse("404 page not found", 404)
+    monkeypatch.setattr("lab.cloud.web.servers.nova_error", lambda _: lost)
+    for act in (hands.compute.find, hands.compute.delete):
+        assert caught(act, REGION, "0f2c").kind is ProviderErrorKind.NOT_FOUND
 
 
 def test_an_answer_of_another_shape_is_an_error_not_a_list(

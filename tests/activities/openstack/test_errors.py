@@ -115,6 +115,26 @@ def test_only_a_create_can_be_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, ProviderErrorKind.UNAVAILABLE),
+        (401, ProviderErrorKind.UNAVAILABLE),
+        (403, ProviderErrorKind.UNAVAILABLE),
+        (404, ProviderErrorKind.UNAVAILABLE),
+        (409, ProviderErrorKind.UNAVAILABLE),
+        (429, ProviderErrorKind.THROTTLED),
+        (503, ProviderErrorKind.UNAVAILABLE),
+    ],
+)
+def test_a_refused_login_is_no_answer_to_what_was_attempted(status: int, kind: ProviderErrorKind) -> None:
+    """Keystone answers 404 for an unknown application credential: no server is gone for that."""
+    answer = response(status, {"error": {"code": status, "message": "Quota or not"}})
+    answer.request = prepared("POST", AUTH_URL)
+    error = mapped(from_keystone(answer))
+    assert (error.kind, error.in_doubt) == (kind, False)
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ({"forbidden": {"code": 403, "message": "nova says"}}, "nova says"),
