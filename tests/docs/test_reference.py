@@ -17,12 +17,10 @@ from api import problems
 from api.contracts import ContractBody
 from api.settings import ApiSettings
 from clients.cli.failures import Exit
-from domain.acquisition import AcquisitionTerms
 from domain.circuit import Outcome
 from domain.claim import LeftOutReason
 from domain.contract import TIER_FLOOR
-from domain.leases import LeaseTerms
-from domain.policy import PlacementPolicy, ScoringPolicy
+from domain.policy import Policy
 from domain.reasons import REASON_TEXT, SHORTFALL_TEXT, Reason, ShortfallReason
 from tests.docs.pages import PAGES, ROOT, name_of, read, rows, section
 from workers.settings import WorkerSettings
@@ -68,10 +66,11 @@ def documented_defaults(heading: str) -> dict[str, str]:
         ("Cloud file", defaults(CloudSettings)),
         (
             "Policy",
-            defaults(ScoringPolicy, "scoring.")
-            | defaults(PlacementPolicy, "placement.")
-            | defaults(AcquisitionTerms, "acquisition.")
-            | defaults(LeaseTerms, "leases."),
+            {
+                name: default
+                for part, info in Policy.model_fields.items()
+                for name, default in defaults(type(info.default), f"{part}.").items()
+            },
         ),
     ],
 )
