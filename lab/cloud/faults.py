@@ -54,8 +54,8 @@ class FaultRule(Frozen):
 
     `status` is the answer of the error kinds, `retry_after_seconds` that of `rate_limited`.
     A timeout keeps silent for `delay_seconds` of real time, then answers 504; a dropped request loses
-    its connection. `no_quota_later` accepts a create and finds it too many when it builds: Nova counts
-    the cores of servers only once they have a host. Of a multi-create, the last `count` servers are hit
+    its connection. `no_quota_later` accepts a create and finds it too many when hosts were found, which
+    is when Nova counts again. Of a multi-create, the last `count` servers are hit
     (None: all of them).
     """
 

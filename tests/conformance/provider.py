@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -107,8 +107,8 @@ class Provider(ABC):
 
     @abstractmethod
     @contextmanager
-    def late_quota(self) -> Iterator[None]:
-        """The next batch is accepted, and is too many once its cores are counted."""
+    def late_quota(self, create: Callable[[], None]) -> Iterator[None]:
+        """Carry out `create`, which is accepted and turns out to be too many once it gets its hosts."""
 
     @abstractmethod
     def slow_build(self) -> dict[str, str]:

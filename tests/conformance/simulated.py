@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -86,8 +86,9 @@ class SimulatedCloud(Provider):
         return {}
 
     @contextmanager
-    def late_quota(self) -> Iterator[None]:
+    def late_quota(self, create: Callable[[], None]) -> Iterator[None]:
         self._arm(FaultRule(kind=FaultKind.NO_QUOTA_LATER))
+        create()
         yield
 
     def slow_build(self) -> dict[str, str]:

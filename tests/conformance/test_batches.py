@@ -84,12 +84,11 @@ def test_a_batch_beyond_the_cores_is_refused_whole(provider: Provider, hands: Ha
 def test_a_batch_that_was_accepted_may_still_fail_for_quota(
     provider: Provider, hands: Hands, workload: str
 ) -> None:
-    """Nova counts cores once servers have a host, and then looks again."""
+    """Nova counts again when it has found the hosts."""
     hands.warm()
-    with provider.late_quota():
-        hands.compute.create_batch(spec(workload), 2)
+    with provider.late_quota(lambda: hands.compute.create_batch(spec(workload), 6)):
         listed = hands.settled(workload)
-    assert [server.status for server in listed] == [ServerStatus.ERROR] * 2
+    assert [server.status for server in listed] == [ServerStatus.ERROR] * 6
     assert all("Quota exceeded for cores" in str(server.fault) for server in listed)
     assert {kind_of_fault(str(server.fault)) for server in listed} == {ProviderErrorKind.QUOTA}
 
