@@ -12,9 +12,11 @@ from activities.leasing_calls import RENEW_LEASES, LeasesWatched
 from domain.ids import provider_queue
 from tests.workflows.chronicle import asked
 from tests.workflows.fake_hands import PATIENCE_SECONDS, TENANT, FakeHands, Stage
+from tests.world import World
 from workflows import terms
 from workflows.leases import LeaseWatch, LeaseWatchInput
 
+POLL_SECONDS = 0.1
 REFUSED = "eu-north-h1-gp-l-committed: Not enough hosts available"
 
 
@@ -57,3 +59,18 @@ async def test_a_look_tells_of_the_first_problems_and_counts_the_rest(stage: Sta
         told = await details(handle)
     problems = "; ".join([f"problem: {REFUSED}"] * 3)
     assert told == f"renewed 0 of 9; 1 for a person to act on now; {problems}; and 2 more"
+
+
+async def test_the_workers_watch_the_leases_of_every_region(world: World) -> None:
+    """The schedule, the wiring and the sandbox, with nothing faked but the cloud."""
+    held = (
+        "SELECT region, count(*) FROM leases WHERE status = 'ACTIVE' AND problem IS NULL"
+        " GROUP BY region ORDER BY region"
+    )
+    expected = [("eu-north", 36), ("eu-south", 36), ("eu-west", 36)]
+    for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+        if await world.rows(held) == expected:
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    assert await world.rows(held) == expected
+    assert await world.rows("SELECT count(*) FROM audit_log WHERE action = 'renew_lease'") == [(0,)]

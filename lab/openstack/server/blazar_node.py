@@ -4,6 +4,8 @@ Arguments: its settings file, its port, and the address of Placement. Messages b
 broker this way. The settings name an empty database, whose tables are made from the models.
 """
 
+# mypy: disable-error-code="import-not-found"
+
 from __future__ import annotations
 
 import gettext
