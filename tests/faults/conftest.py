@@ -20,6 +20,9 @@ PACE = Pace(
     build_patience_seconds=5,
     backoff_seconds=60,
     provider_calls_per_second=30,
+    cycle_seconds=3,
+    lapse_seconds=8,
+    pace_window_seconds=4,
 )
 
 
