@@ -32,6 +32,7 @@ from domain.acquisition import (
     Steps,
     next_steps,
 )
+from store import releases
 from store import slots as store_slots
 from store.engine import Engine
 from store.workloads import lock_workload
@@ -169,7 +170,7 @@ class AcquiringActivities:
             leaving = [row for row in slots if row["state"] == SlotState.RELEASING]
             gone = [row["slot_key"] for row in leaving if row["server_id"] not in present]
             async with self._engine.begin() as connection:
-                await store_slots.mark_gone(connection, request.tenant_id, request.workload_id, gone)
+                await releases.mark_gone(connection, request.tenant_id, request.workload_id, gone)
                 why = dict.fromkeys(gone, "its server was gone before it was given back")
                 await self._acts.write_lost(connection, place_of(request), _vanished(slots, servers, why))
             released += len(gone)

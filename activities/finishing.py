@@ -16,7 +16,7 @@ from activities.placement_calls import (
 )
 from domain.ids import event_id
 from domain.reasons import ShortfallReason
-from store import fleet, outbox, slots, workloads
+from store import fleet, outbox, releases, workloads
 from store.engine import Engine
 from store.tables import Phase
 from wire.events import PLACEMENT_FINISHED
@@ -34,7 +34,7 @@ class FinishingActivities:
     async def plan_release(self, request: WorkloadRequest) -> ReleasePlan:
         """Mark what the workload holds beyond its plan; returns the regions where servers are to go."""
         async with self._engine.begin() as connection:
-            leaving = await slots.mark_surplus(connection, request.tenant_id, request.workload_id)
+            leaving = await releases.mark_surplus(connection, request.tenant_id, request.workload_id)
         return ReleasePlan(regions=tuple(sorted({row["region"] for row in leaving})))
 
     @activity.defn(name=FINISH)

@@ -19,7 +19,7 @@ from activities.provider_acts import Order, ProviderActs
 from domain.acquisition import AcquisitionTerms, Failure, Request, SlotState
 from domain.backoff import BackoffTerms
 from domain.pool import PurchaseModel
-from store import fleet, quota_holds
+from store import backoffs, fleet, quota_holds
 from store import slots as store_slots
 from store.engine import Connection, Engine
 from store.licences import Place
@@ -84,7 +84,7 @@ class Launcher:
         """End slots, and keep the workload out of their pools for a while."""
         await store_slots.mark_failed(connection, request.tenant_id, request.workload_id, failures)
         for failure in sorted({one.pool_id: one for one in failures}.values()):
-            await store_slots.back_off(
+            await backoffs.back_off(
                 connection,
                 tenant_id=request.tenant_id,
                 workload_id=request.workload_id,

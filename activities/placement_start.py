@@ -9,6 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.placement_calls import CLAIM_CHANGED, PLACEMENT, ClaimChanged, PlacementInput
 from domain.ids import partition_queue, placement_workflow_id
+from store.licences import Place
 
 TENANT = SearchAttributeKey.for_keyword("ScoTenant")
 PARTITION = SearchAttributeKey.for_keyword("ScoPartition")
@@ -63,3 +64,16 @@ async def _tell(client: Client, workflow_id: str, change: ClaimChanged) -> bool:
             return False
         raise
     return True
+
+
+class PlacementPoke:
+    """Tells placements through one Temporal client. One that is not told is taken up by the sweep."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, place: Place, workload_id: str) -> None:
+        request = PlacementInput(
+            tenant_id=place.tenant_id, partition_id=place.partition_id, workload_id=workload_id
+        )
+        await start_placement(self._client, request, ClaimChanged(why="it lost instances"))

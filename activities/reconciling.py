@@ -13,6 +13,7 @@ import structlog
 from temporalio import activity
 
 from activities import reconcile_metrics as metrics
+from activities.adopting import Adoptions
 from activities.errors import application_error
 from activities.ports import Compute, ProviderError, ProviderErrorKind, Server
 from activities.reconcile_calls import RECONCILE_REGION, Reconciled, ReconcileRequest
@@ -62,6 +63,7 @@ class ReconcilingActivities:
         self,
         engine: Engine,
         compute: Compute,
+        adoptions: Adoptions,
         repairs: Repairs,
         *,
         terms: ReconcileTerms,
@@ -69,6 +71,7 @@ class ReconcilingActivities:
     ) -> None:
         self._engine = engine
         self._compute = compute
+        self._adoptions = adoptions
         self._repairs = repairs
         self._terms = terms
         self._now = now
@@ -107,7 +110,7 @@ class ReconcilingActivities:
     async def _put_right(self, place: Place, sight: Sight, state: FleetState, done: Reconciled) -> Reconciled:
         """Records are rebuilt before anybody may act on them; then the licence is granted, then used."""
         due = await self._repairs.due(place, sight.drift)
-        adopted, unwanted = await self._repairs.adopt(place, sight.servers, due)
+        adopted, unwanted = await self._adoptions.adopt(place, sight.servers, due)
         await self._grant(place, state)
         return await self._repairs.repair(place, due, unwanted, done.model_copy(update={"adopted": adopted}))
 

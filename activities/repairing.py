@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import sqlalchemy as sa
-from temporalio.client import Client
 
 from activities.errors import application_error
-from activities.placement_calls import ClaimChanged, PlacementInput
-from activities.placement_start import start_placement
-from activities.ports import Compute, ProviderError, ProviderErrorKind, Server
+from activities.ports import Compute, ProviderError, ProviderErrorKind
 from activities.provider_acts import Doomed, ProviderActs, read_only
 from activities.reconcile_calls import Reconciled
-from domain.acquisition import Failure, ServerStatus, SlotState
+from domain.acquisition import Failure
 from domain.backoff import BackoffTerms
-from domain.ids import slot_key
 from domain.reconcile import (
     LEFT_OVER,
     REPLACED,
@@ -30,28 +26,12 @@ from domain.reconcile import (
     may_be_repaired,
 )
 from domain.tags import server_tags
-from store import adoption, drifts, fleet_facts, licences, slots
-from store.adoption import Record
+from store import backoffs, drifts, fleet_facts, licences, slots
 from store.audit_log import Action, Entry, record
 from store.engine import Connection, Engine
 from store.licences import Place
 
 Poke = Callable[[Place, str], Awaitable[None]]
-# Records are written in transactions of so many servers, so that none holds its locks for long.
-ADOPT_AT_ONCE = 1_000
-
-
-class PlacementPoke:
-    """Tells placements through one Temporal client. One that is not told is taken up by the sweep."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def __call__(self, place: Place, workload_id: str) -> None:
-        request = PlacementInput(
-            tenant_id=place.tenant_id, partition_id=place.partition_id, workload_id=workload_id
-        )
-        await start_placement(self._client, request, ClaimChanged(why="it lost instances"))
 
 
 class Settled(NamedTuple):
@@ -95,26 +75,6 @@ class Repairs:
         patient = self._now() - timedelta(seconds=self._terms.stranger_patience_seconds)
         return [one for one in drift if _is_certain(one, known.get((one.kind.value, one.subject)), patient)]
 
-    async def adopt(
-        self, place: Place, servers: dict[str, Server], due: Sequence[Drift]
-    ) -> tuple[int, frozenset[str]]:
-        """Write lost records anew, as far as claims have units for them; returns the servers too many.
-
-        Nothing at the provider changes, so it needs no licence: it comes before one.
-        """
-        found = sorted(
-            (servers[one.subject] for one in due if one.kind is DriftKind.UNRECORDED),
-            key=lambda one: (one.workload_id or "", one.batch_key or "", one.server_id),
-        )
-        adopted, unwanted = 0, set[str]()
-        for start in range(0, len(found), ADOPT_AT_ONCE):
-            part = found[start : start + ADOPT_AT_ONCE]
-            async with self._engine.begin() as connection:
-                more, surplus = await self._adopt_some(connection, place, part)
-            adopted += more
-            unwanted |= surplus
-        return adopted, frozenset(unwanted)
-
     async def repair(
         self, place: Place, due: Sequence[Drift], unwanted: frozenset[str], done: Reconciled
     ) -> Reconciled:
@@ -137,24 +97,6 @@ class Repairs:
                 "backlog": settled.waiting,
             }
         )
-
-    async def _adopt_some(
-        self, connection: Connection, place: Place, servers: Sequence[Server]
-    ) -> tuple[int, set[str]]:
-        workloads = {one.workload_id or "" for one in servers}
-        missing = await adoption.missing_units(connection, place.tenant_id, workloads)
-        pools = await adoption.registered(connection, place.tenant_id, {one.pool_id or "" for one in servers})
-        records, surplus = _records(servers, missing, pools)
-        now = self._now()
-        adopted = await adoption.adopt(connection, *place, records, actor=self._identity, at=now)
-        entries = (
-            self._entry(Action.ADOPT, place, _of(one), "its records were lost", batch_key=one.batch_key)
-            for one in servers
-            if one.server_id in adopted
-        )
-        await record(connection, place.tenant_id, now, *entries)
-        await drifts.healed(connection, place, adopted)
-        return len(adopted), surplus
 
     async def _label(self, place: Place, due: Sequence[Drift]) -> int:
         """Give servers the tags by which everything else finds them."""
@@ -249,7 +191,7 @@ class Repairs:
         """A pool that lost instances soon after their launch is left alone, longer each time."""
         thrashed = {row["pool_id"] for row in rows if self._backoff.is_thrash(row["active_at"], now)}
         for pool_id in sorted(thrashed):
-            await slots.back_off(
+            await backoffs.back_off(
                 connection,
                 tenant_id=place.tenant_id,
                 workload_id=workload_id,
@@ -291,49 +233,6 @@ def _is_certain(drift: Drift, known: sa.RowMapping | None, patient: datetime) ->
     if drift.kind is DriftKind.STRANGER and known["first_seen_at"] > patient:
         return False
     return bool(known["cycles"] >= SIGHTINGS)
-
-
-def _records(
-    servers: Iterable[Server], missing: dict[str, int], pools: frozenset[str]
-) -> tuple[list[Record], set[str]]:
-    """Slots for as many servers as claims have units for, and the servers that are too many.
-
-    A server that does not say what it serves, or whose pool is not registered, is neither.
-    """
-    records: list[Record] = []
-    surplus: set[str] = set()
-    numbers: dict[str, int] = {}
-    for server in servers:
-        shape, units = server.metadata.get("sco_shape"), server.metadata.get("sco_units", "")
-        if not shape or not units.isdigit() or server.pool_id not in pools:
-            continue
-        workload_id, batch = server.workload_id or "", server.batch_key or ""
-        if missing.get(workload_id, 0) <= 0:
-            surplus.add(server.server_id)
-            continue
-        missing[workload_id] -= int(units)
-        number = numbers[batch] = numbers.get(batch, -1) + 1
-        state = SlotState.ACTIVE if server.status is ServerStatus.ACTIVE else SlotState.BUILDING
-        generation = server.metadata.get("sco_generation", "")
-        records.append(
-            Record(
-                server.server_id,
-                slot_key(batch, number),
-                batch,
-                workload_id,
-                server.pool_id,
-                shape,
-                int(units),
-                int(generation) if generation.isdigit() else 0,
-                state,
-                server.created_at,
-            )
-        )
-    return records, surplus
-
-
-def _of(server: Server) -> Drift:
-    return Drift(DriftKind.UNRECORDED, server.server_id, "", server.workload_id or "", server.pool_id or "")
 
 
 def _doomed(drift: Drift) -> Doomed:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain.acquisition import SlotState
 from store.engine import Connection
 from store.registry import lock_capacity
-from store.slots import cancel_unasked
+from store.releases import cancel_unasked
 from store.tables import pools, workloads
 
 # A server that exists has its capacity, whatever was last observed.

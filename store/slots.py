@@ -7,33 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from domain.acquisition import ENDED_STATES, LIVE_STATES, Binding, Failure, SlotState
-from domain.backoff import BackoffTerms
 from store.engine import Connection
 from store.registry import lock_capacity
-from store.tables import instances, pool_backoffs, pools, reservations
+from store.tables import instances, pools, reservations
 from store.workloads import lock_workload
-
-# What was asked for is given back once it is known what came of it: its server may still show.
-SURPLUS = sa.text(
-    """
-    WITH usable AS (
-      SELECT i.slot_key, i.server_id, i.requested_at, i.region, i.pool_id, r.target_instances,
-             row_number() OVER (
-               PARTITION BY i.pool_id, i.shape_key
-               ORDER BY (i.state = 'active') DESC, i.generation, i.slot_key
-             ) AS place
-      FROM instances i JOIN reservations r USING (tenant_id, workload_id, pool_id, shape_key)
-      WHERE i.tenant_id = :tenant AND i.workload_id = :workload
-        AND i.state IN ('planned', 'building', 'active')
-    )
-    SELECT slot_key, server_id, region, pool_id FROM usable
-    WHERE place > target_instances AND (server_id IS NOT NULL OR requested_at IS NULL)
-    ORDER BY pool_id, slot_key
-    """
-)
 
 # Slots that fail beyond what the plan asks for cost it nothing.
 LOWER_TARGETS = sa.text(
@@ -128,7 +107,7 @@ async def bind_servers(
     """Bind servers to their slots. The database refuses a server that has a slot already."""
     for slot, server_id in bindings:
         await connection.execute(
-            _slot_update(tenant_id, [slot])
+            slot_update(tenant_id, [slot])
             .where(instances.c.state == SlotState.PLANNED)
             .values(
                 server_id=server_id,
@@ -147,7 +126,7 @@ async def mark_requested(
     A slot that was asked for within the `settle` time, by whomever, is not asked for now.
     """
     asked = await connection.execute(
-        _slot_update(tenant_id, slots)
+        slot_update(tenant_id, slots)
         .where(
             instances.c.state == SlotState.PLANNED,
             sa.or_(instances.c.requested_at.is_(None), instances.c.requested_at <= at - settle),
@@ -164,7 +143,7 @@ async def unask(connection: Connection, tenant_id: str, slots: Sequence[str]) ->
     A slot that was asked for before keeps the time of this request, so that it is not asked for at once.
     """
     await connection.execute(
-        _slot_update(tenant_id, slots)
+        slot_update(tenant_id, slots)
         .where(instances.c.state == SlotState.PLANNED, instances.c.launch_attempts > 0)
         .values(
             launch_attempts=instances.c.launch_attempts - 1,
@@ -173,7 +152,7 @@ async def unask(connection: Connection, tenant_id: str, slots: Sequence[str]) ->
     )
 
 
-def _slot_update(tenant_id: str, slots: Sequence[str]) -> sa.Update:
+def slot_update(tenant_id: str, slots: Sequence[str]) -> sa.Update:
     return sa.update(instances).where(
         instances.c.tenant_id == tenant_id, instances.c.slot_key.in_(list(slots))
     )
@@ -201,7 +180,7 @@ async def mark_failed(
     if not failures:
         return
     slots = [failure.slot_key for failure in failures]
-    await _lock_slots(connection, tenant_id, workload_id, slots)
+    await lock_slots(connection, tenant_id, workload_id, slots)
     named = {"tenant": tenant_id, "workload": workload_id, "slots": slots}
     await connection.execute(LOWER_TARGETS, named)
     for failure in failures:
@@ -209,7 +188,7 @@ async def mark_failed(
         if failure.server_id is not None:
             ended["server_id"] = failure.server_id
         await connection.execute(
-            _slot_update(tenant_id, [failure.slot_key])
+            slot_update(tenant_id, [failure.slot_key])
             .where(instances.c.state.in_(LIVE_STATES))
             .values(ended | {"updated_at": sa.func.clock_timestamp()})
         )
@@ -223,7 +202,7 @@ async def mark_lost(
     Returns the slots that were running until now, each with its pool and when it began to run; a slot
     that somebody else has ended meanwhile is left alone.
     """
-    await _lock_slots(connection, tenant_id, workload_id, [one.slot_key for one in losses])
+    await lock_slots(connection, tenant_id, workload_id, [one.slot_key for one in losses])
     running = (
         sa.select(instances.c.slot_key, instances.c.pool_id, instances.c.server_id, instances.c.active_at)
         .where(
@@ -239,7 +218,7 @@ async def mark_lost(
     why = {one.slot_key: one.problem for one in losses}
     for row in lost:
         await connection.execute(
-            _slot_update(tenant_id, [row["slot_key"]]).values(
+            slot_update(tenant_id, [row["slot_key"]]).values(
                 state=SlotState.LOST, problem=why[row["slot_key"]], updated_at=at
             )
         )
@@ -254,41 +233,7 @@ async def failures_since_plan(
     return (await connection.execute(FAILURES, named)).mappings().all()
 
 
-async def mark_gone(connection: Connection, tenant_id: str, workload_id: str, slots: Sequence[str]) -> None:
-    """These slots' servers are deleted, or never existed; their capacity is free again."""
-    if not slots:
-        return
-    await _lock_slots(connection, tenant_id, workload_id, slots)
-    await connection.execute(
-        _slot_update(tenant_id, slots)
-        .where(instances.c.state.in_(LIVE_STATES))
-        .values(state=SlotState.GONE, updated_at=sa.func.now())
-    )
-
-
-async def cancel_unasked(connection: Connection, tenant_id: str, workload_ids: Sequence[str]) -> None:
-    """Give up slots that nobody has asked for: they were planned without what is known now."""
-    query = (
-        sa.select(instances.c.workload_id, instances.c.slot_key)
-        .where(
-            instances.c.tenant_id == tenant_id,
-            instances.c.workload_id.in_(list(workload_ids)),
-            instances.c.state == SlotState.PLANNED,
-            instances.c.requested_at.is_(None),
-        )
-        .order_by(instances.c.workload_id, instances.c.slot_key)
-    )
-    of_workload: dict[str, list[str]] = {}
-    for workload_id, slot in await connection.execute(query):
-        of_workload.setdefault(workload_id, []).append(slot)
-    for workload_id, slots in of_workload.items():
-        named = {"tenant": tenant_id, "workload": workload_id, "slots": slots}
-        await _lock_slots(connection, tenant_id, workload_id, slots)
-        await connection.execute(LOWER_TARGETS, named)
-        await mark_gone(connection, tenant_id, workload_id, slots)
-
-
-async def _lock_slots(connection: Connection, tenant_id: str, workload_id: str, slots: Sequence[str]) -> None:
+async def lock_slots(connection: Connection, tenant_id: str, workload_id: str, slots: Sequence[str]) -> None:
     """Lock the workload, then the capacity that its slots take: the order of everyone."""
     await lock_workload(connection, tenant_id, workload_id)
     touched = (
@@ -297,68 +242,3 @@ async def _lock_slots(connection: Connection, tenant_id: str, workload_id: str, 
         .where(instances.c.tenant_id == tenant_id, instances.c.slot_key.in_(list(slots)))
     )
     await lock_capacity(connection, tenant_id, list((await connection.execute(touched)).scalars()))
-
-
-async def mark_surplus(connection: Connection, tenant_id: str, workload_id: str) -> Sequence[sa.RowMapping]:
-    """Turn what a workload holds beyond its targets into slots to give back; returns all of those.
-
-    The newest go first, and those that do not run yet before those that do.
-    """
-    await lock_workload(connection, tenant_id, workload_id)
-    named = {"tenant": tenant_id, "workload": workload_id}
-    surplus = (await connection.execute(SURPLUS, named)).mappings().all()
-    unlaunched = [row["slot_key"] for row in surplus if row["server_id"] is None]
-    launched = [row["slot_key"] for row in surplus if row["server_id"] is not None]
-    await mark_gone(connection, tenant_id, workload_id, unlaunched)
-    if launched:
-        await connection.execute(
-            _slot_update(tenant_id, launched).values(state=SlotState.RELEASING, updated_at=sa.func.now())
-        )
-    return await releasing(connection, tenant_id, workload_id)
-
-
-async def releasing(connection: Connection, tenant_id: str, workload_id: str) -> Sequence[sa.RowMapping]:
-    """Slots whose servers are to be deleted."""
-    query = (
-        sa.select(instances.c.slot_key, instances.c.server_id, instances.c.region, instances.c.pool_id)
-        .where(
-            instances.c.tenant_id == tenant_id,
-            instances.c.workload_id == workload_id,
-            instances.c.state == SlotState.RELEASING,
-        )
-        .order_by(instances.c.region, instances.c.slot_key)
-    )
-    return (await connection.execute(query)).mappings().all()
-
-
-async def back_off(
-    connection: Connection,
-    *,
-    tenant_id: str,
-    workload_id: str,
-    pool_id: str,
-    now: datetime,
-    terms: BackoffTerms,
-    problem: str,
-) -> None:
-    """Keep a workload out of a pool for a while after a failed launch or an early loss.
-
-    Each further one within a clean period doubles the while, up to its limit.
-    """
-    key = {"tenant_id": tenant_id, "workload_id": workload_id, "pool_id": pool_id}
-    query = (
-        sa.select(pool_backoffs.c.failures, pool_backoffs.c.until)
-        .where(*(pool_backoffs.c[name] == value for name, value in key.items()))
-        .with_for_update()
-    )
-    earlier = (await connection.execute(query)).first()
-    failures = terms.failures_so_far(earlier[0], earlier[1], now) + 1 if earlier else 1
-    values = {
-        "until": now + timedelta(seconds=terms.backoff_seconds_after(failures)),
-        "failures": failures,
-        "problem": problem,
-    }
-    statement = insert(pool_backoffs).values(key | values)
-    await connection.execute(
-        statement.on_conflict_do_update(index_elements=["tenant_id", "workload_id", "pool_id"], set_=values)
-    )

@@ -18,6 +18,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.acquiring import AcquiringActivities
+from activities.adopting import Adoptions
 from activities.auditing import AuditingActivities, AuditRecordsActivities
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
@@ -30,12 +31,13 @@ from activities.openstack.flavors import FlavorBook
 from activities.openstack.metrics import ProviderMetrics
 from activities.openstack.session import Connections
 from activities.openstack.settings import CloudSettings
+from activities.placement_start import PlacementPoke
 from activities.placing import PlacingActivities
 from activities.ports import Catalog, Compute
 from activities.provider_acts import ProviderActs
 from activities.ranking import RankingActivities
 from activities.reconciling import ReconcilingActivities
-from activities.repairing import PlacementPoke, Repairs
+from activities.repairing import Repairs
 from activities.sweeping import SweepingActivities
 from domain.circuit import CircuitTerms
 from domain.ids import partition_queue, provider_queue
@@ -220,8 +222,9 @@ def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
         backoff=policy.placement,
         now=utc_now,
     )
+    adoptions = Adoptions(wiring.engine, identity=identity, now=utc_now)
     reconciling = ReconcilingActivities(
-        wiring.engine, provider.compute, repairs, terms=policy.reconcile, now=utc_now
+        wiring.engine, provider.compute, adoptions, repairs, terms=policy.reconcile, now=utc_now
     )
     observing = ObservingActivities(wiring.engine, provider.catalog, policy=policy.scoring, now=utc_now)
     leasing = LeasingActivities(

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from activities.acquiring import AcquiringActivities
+from activities.adopting import Adoptions
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
 from activities.openstack.budget import StoreTokenBudget
@@ -97,8 +98,9 @@ class Process:
             backoff=terms.placement,
             now=now,
         )
+        adoptions = Adoptions(engine, identity=identity, now=now)
         self.reconciling = ReconcilingActivities(
-            engine, self.compute, self.repairs, terms=terms.reconcile, now=now
+            engine, self.compute, adoptions, self.repairs, terms=terms.reconcile, now=now
         )
         self.placing = PlacingActivities(engine, policy=terms.placement, now=now)
         self.finishing = FinishingActivities(engine)

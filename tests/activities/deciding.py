@@ -11,7 +11,7 @@ from activities.placing import PlacingActivities
 from domain.claim import Demand
 from domain.placement.scoring import PoolInputs
 from domain.policy import PlacementPolicy
-from store import slots
+from store import releases
 from tests.domain.worlds import facts
 from tests.estates import BROKEN_COUNTS, Estate
 
@@ -96,9 +96,9 @@ class Placer:
     async def give_back(self, workload_id: str = "orders") -> None:
         """What is held beyond the plan is marked, and its servers are gone."""
         async with self.estate.engine.begin() as connection:
-            leaving = await slots.mark_surplus(connection, self.estate.tenant_id, workload_id)
+            leaving = await releases.mark_surplus(connection, self.estate.tenant_id, workload_id)
             gone = [row["slot_key"] for row in leaving]
-            await slots.mark_gone(connection, self.estate.tenant_id, workload_id, gone)
+            await releases.mark_gone(connection, self.estate.tenant_id, workload_id, gone)
 
 
 async def new_workload(placer: Placer, name: str) -> str:

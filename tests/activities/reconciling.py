@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from temporalio.testing import ActivityEnvironment
 
+from activities.adopting import Adoptions
 from activities.provider_acts import ProviderActs
 from activities.reconcile_calls import Reconciled, ReconcileRequest
 from activities.reconciling import ReconcilingActivities
@@ -48,8 +49,14 @@ class Reconciler:
         burn = fuse or Fuse()
         self.compute.on_call = burn
         engine = cast(Engine, FusedEngine(self.estate.engine, burn))
+        adoptions = Adoptions(engine, identity="tests", now=self.estate.clock)
         hands = ReconcilingActivities(
-            engine, self.compute, self.repairs(engine), terms=self.terms, now=self.estate.clock
+            engine,
+            self.compute,
+            Adoptions(engine, identity="tests", now=self.estate.clock),
+            self.repairs(engine),
+            terms=self.terms,
+            now=self.estate.clock,
         )
         request = ReconcileRequest(tenant_id=TENANT, partition_id=PARTITION, region=REGION)
         return cast(Reconciled, await ActivityEnvironment().run(hands.reconcile_region, request))

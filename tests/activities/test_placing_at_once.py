@@ -13,7 +13,7 @@ import pytest
 from activities.placement_calls import Decided
 from domain.acquisition import Failure
 from domain.backoff import BackoffTerms
-from store import slots
+from store import backoffs, slots
 from tests.activities.deciding import Placer, counts_are_right, halls
 from tests.estates import TENANT, Estate, contract
 
@@ -116,7 +116,7 @@ async def _fail(placer: Placer, name: str, rng: random.Random) -> None:
         failures = [Failure(row["slot_key"], row["pool_id"], "no valid host") for row in chosen]
         await slots.mark_failed(connection, TENANT, name, failures)
         for pool_id in sorted({one.pool_id for one in failures}):
-            await slots.back_off(
+            await backoffs.back_off(
                 connection,
                 tenant_id=TENANT,
                 workload_id=name,

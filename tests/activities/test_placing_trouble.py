@@ -14,7 +14,7 @@ from activities.placement_calls import CAPACITY_CONTENDED, NO_RANKING, NOTHING_T
 from domain.acquisition import Failure
 from domain.backoff import BackoffTerms
 from domain.placement.liveness import PoolPulse
-from store import decisions, outbox, slots, workloads
+from store import backoffs, decisions, outbox, slots, workloads
 from store.engine import Connection
 from tests.activities.deciding import Placer, counts_are_right, halls, new_workload
 from tests.estates import PARTITION, TENANT, Estate, contract, demand
@@ -87,7 +87,7 @@ async def fail_in(placer: Placer, name: str, pool: str, backoff_seconds: float) 
     async with placer.estate.engine.begin() as connection:
         failures = [Failure(row[0], pool, "no valid host") for row in rows]
         await slots.mark_failed(connection, TENANT, name, failures)
-        await slots.back_off(
+        await backoffs.back_off(
             connection,
             tenant_id=TENANT,
             workload_id=name,

@@ -47,6 +47,9 @@ async def test_workloads_in_need_are_started_once_and_told_again(estate: Estate,
     await estate.rows(
         "UPDATE reservations SET units = 0 WHERE workload_id IN (:a, :c)", a=NAMES[0], c=NAMES[2]
     )
+    await estate.rows(
+        "UPDATE workloads SET shortfall_units = 3, phase = 'shortfall' WHERE workload_id = :c", c=NAMES[2]
+    )
     await estate.rows("UPDATE workloads SET updated_at = now() - interval '1 minute'")
     expected = {
         NAMES[0]: "its newest claim is not planned",

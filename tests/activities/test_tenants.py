@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store import slots
+from store import releases, slots
 from tests.activities.deciding import Placer, counts_are_right, halls
 from tests.estates import Clock, Estate, contract
 
@@ -24,11 +24,11 @@ async def test_tenants_share_nothing(estate: Estate) -> None:
     async with estate.engine.begin() as connection:
         live = await slots.live_slots(connection, estate.tenant_id, "orders", "eu-north")
         assert len(live) == 8
-        await slots.mark_gone(connection, "others", "orders", [row["slot_key"] for row in live])
+        await releases.mark_gone(connection, "others", "orders", [row["slot_key"] for row in live])
     assert await estate.rows(HELD, t="others") == before
     await ours.place(2)
     async with estate.engine.begin() as connection:
-        await slots.mark_surplus(connection, estate.tenant_id, "orders")
+        await releases.mark_surplus(connection, estate.tenant_id, "orders")
     assert await estate.rows(SLOTS, t="others") == [("planned", 6)]
     assert dict(await estate.rows(SLOTS, t=estate.tenant_id)) == {"planned": 2, "gone": 6}
     assert await estate.rows("SELECT tenant_id, generation FROM workloads ORDER BY 1") == [

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from store import needs
+from domain.acquisition import Failure
+from store import needs, slots
 from tests.activities.deciding import Placer, halls
 from tests.estates import PARTITION, TENANT, Estate, contract
 
 UNPLANNED = "its newest claim is not planned"
+LOST = "it lost instances"
 NOT_RUNNING = "it has slots without a running server"
 FORBIDDEN = "it holds units in a pool that may hold none"
 BEYOND = "it holds instances beyond its plan"
@@ -99,6 +101,17 @@ async def test_instances_that_were_not_given_back(placed: Placer) -> None:
     assert await found(placed.estate) == [("orders", BEYOND)]
     await placed.give_back()
     assert await found(placed.estate) == []
+
+
+async def test_units_whose_servers_were_lost(placed: Placer) -> None:
+    estate = placed.estate
+    slot, pool = (await estate.rows("SELECT slot_key, pool_id FROM instances ORDER BY 1 LIMIT 1"))[0]
+    async with estate.engine.begin() as connection:
+        loss = Failure(slot, pool, "its server is gone")
+        await slots.mark_lost(connection, TENANT, "orders", [loss], estate.clock())
+    assert await found(estate) == [("orders", LOST)]
+    await placed.decide()
+    assert await found(estate) == []
 
 
 @pytest.mark.parametrize(("seconds", "needed"), [(200, False), (400, True)])
