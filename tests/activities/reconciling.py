@@ -53,7 +53,7 @@ class Reconciler:
         hands = ReconcilingActivities(
             engine,
             self.compute,
-            Adoptions(engine, identity="tests", now=self.estate.clock),
+            adoptions,
             self.repairs(engine),
             terms=self.terms,
             now=self.estate.clock,
