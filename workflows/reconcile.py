@@ -80,7 +80,11 @@ class Reconcile:
     async def _wait(self, region: str, started: float, pause_seconds: float) -> None:
         """Wait for the next cycle; one that is asked for comes soon, but not at once after the last."""
         try:
-            await workflow.wait_condition(lambda: self._poked[region], timeout=pause_seconds)
+            await workflow.wait_condition(
+                lambda: self._poked[region],
+                timeout=pause_seconds,
+                timeout_summary=f"next look at {region}",
+            )
         except TimeoutError:
             return
         early = started + terms.LOOK_AT_MOST_EVERY.total_seconds() - workflow.time()
