@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 openstack: $(OPENSTACK_STAMP)
 
 $(OPENSTACK_STAMP): lab/openstack/requirements.lock
-	@echo "openstack: creating $(OPENSTACK_VENV) with Keystone, Placement and Nova (about a minute, 460 MB)"
+	@echo "openstack: creating $(OPENSTACK_VENV) with Keystone, Placement, Nova, Blazar and Ironic (one to two minutes, 520 MB)"
 	@$(PYTHON) -m venv --clear $(OPENSTACK_VENV)
 	@$(OPENSTACK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lab/openstack/requirements.lock
 	@touch $(OPENSTACK_STAMP)

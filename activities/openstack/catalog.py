@@ -90,11 +90,12 @@ class OpenStackCatalog:
     def catalog(self, region: str) -> RegionCatalog:
         """Flavors, halls and correlation groups of a region, asked for anew."""
         flavors = self._flavors.read(region)
-        with self._connections.calling(region, "read the aggregates, halls and rate card") as client:
-            hosts = group_of_host(read_aggregates(client))
-            halls = sorted(each.name for each in client.connection.compute.availability_zones())
+        with self._connections.calling(region, "read the aggregates and the rate card") as client:
+            aggregates = read_aggregates(client)
             card = _RateCard.model_validate(client.read(self._rates, RATE_CARD))
-        group_of = {}
+        # Nova's own list of zones names one that nobody made as soon as a host is in none.
+        halls = sorted({each.hall for each in aggregates if each.hall is not None})
+        hosts, group_of = group_of_host(aggregates), {}
         for rate in card.rates:
             flavor, group = flavors.get(rate.flavor), hosts.get(rate.host_group)
             if flavor is not None and group is not None and SKU_SPEC in flavor.facts.extra_specs:

@@ -1,7 +1,6 @@
 """A real Blazar beside the laboratory's Nova: manager and API in one process, its leases in SQLite.
 
-It has a virtual environment of its own, `.openstack/blazar`. Its hosts are taken from Nova's with
-`take_host`; only those can be leased.
+Its hosts are taken from Nova's with `take_host`; only those can be leased.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from lab.stack import process
 from lab.stack.ports import LOOPBACK, any_free
 from lab.stack.process import Identity
 
-VENV = ROOT / ".openstack" / "blazar"
+VENV = ROOT / ".openstack" / "venv"
 SERVICE, FREE_POOL = "reservation", "freepool"
 START_SECONDS, HOST_SECONDS, POLL_SECONDS = 60.0, 60.0, 0.1
 LOG_LINES_SHOWN = 20

@@ -1,8 +1,6 @@
 """A real Ironic on one machine: API and conductor in one process, fake hardware, SQLite, no sign-in.
 
-It has a virtual environment of its own, `.openstack/ironic`, because its libraries and Nova's are not of
-one release. A cloud with an identity service offers it by naming its address in the catalog; it takes any
-token.
+A cloud with an identity service offers it by naming its address in the catalog; it takes any token.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from lab.stack import process
 from lab.stack.ports import LOOPBACK, any_free
 from lab.stack.process import Identity
 
-VENV = Path(__file__).resolve().parents[2] / ".openstack" / "ironic"
+VENV = Path(__file__).resolve().parents[2] / ".openstack" / "venv"
 PAGE_LIMIT = 3
 """Nodes in a page: few, so that a suite's nodes fill several."""
 SCHEMA_SECONDS, START_SECONDS = 120.0, 120.0
