@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 from temporalio.client import Client
@@ -26,18 +27,16 @@ log = structlog.get_logger("promises")
 
 async def keep_reconciling(client: Client, settings: WorkerSettings, stop: asyncio.Event) -> None:
     """See to it, until told to stop, that every partition of this process is reconciled."""
-    told = False
+    told: set[str] = set()
     while not stop.is_set():
         for partition_id in settings.partitions:
             try:
-                await _ensure(client, settings, partition_id, tell=not told)
+                await _ensure(client, settings, partition_id, tell=partition_id not in told)
+                told.add(partition_id)
             except RPCError as error:
                 log.warning("reconcile_not_started", partition=partition_id, problem=str(error))
-        told = True
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), ENSURE_EVERY_SECONDS)
-        except TimeoutError:
-            continue
 
 
 async def _ensure(client: Client, settings: WorkerSettings, partition_id: str, *, tell: bool) -> None:
