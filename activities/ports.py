@@ -63,7 +63,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class BatchSpec:
-    """Equal servers to create in one call. `metadata` and `tags` are written before any server id exists."""
+    """Equal servers to create in one call. `metadata` and `tags` are written before any server id exists.
+
+    With `reservation_id` they run on that reservation of a lease, or not at all; `flavor` is its pool's.
+    """
 
     batch_key: str
     region: str
@@ -149,7 +152,10 @@ class Compute(Protocol):
     """Servers of the orchestrator's project, one region at a time."""
 
     def create_batch(self, spec: BatchSpec, count: int) -> None:
-        """Ask for `count` servers in one call; returns when the provider accepted. Not idempotent."""
+        """Ask for `count` servers in one call; returns when the provider accepted. Not idempotent.
+
+        BAD_REQUEST, and nothing is sent, when they could not be on their reservation.
+        """
 
     def list_workload(self, region: str, workload_id: str) -> Sequence[Server]:
         """Every server of one workload that is not deleted; a failed page fails the whole list."""

@@ -29,7 +29,6 @@ END_FORMAT = "%Y-%m-%d %H:%M"
 ACTIVE_LEASE, ACTIVE_RESERVATION = "ACTIVE", "active"
 HALL_PROPERTY, SKU_PROPERTY = "availability_zone", "sku"
 MODEL_SPEC = "sco:purchase_model"
-PRIVATE_FLAVOR = "reservation:"
 
 
 class _Reservation(Answer):
@@ -158,7 +157,7 @@ class _Places:
 
     def _flavor(self, reservation: _Reservation, properties: object, named: Mapping[str, str]) -> str | None:
         """The flavor it was made from, or the only one of its size and family."""
-        by_id = {each.flavor_id: name for name, each in self.flavors.items() if _is_public(name)}
+        by_id = {each.flavor_id: name for name, each in self.flavors.items()}
         source = properties if isinstance(properties, dict) else {}
         for flavor_id in (source.get("id"), reservation.flavor_id):
             if flavor_id in by_id:
@@ -166,17 +165,11 @@ class _Places:
         fitting = [
             name
             for name, each in sorted(self.flavors.items())
-            if _is_public(name)
-            and (each.facts.vcpus, each.facts.ram_mib) == (reservation.vcpus, reservation.memory_mb)
+            if (each.facts.vcpus, each.facts.ram_mib) == (reservation.vcpus, reservation.memory_mb)
             and each.facts.extra_specs.get(MODEL_SPEC) != PurchaseModel.RECLAIMABLE
             and named.get(SKU_PROPERTY) in (None, each.facts.extra_specs.get(SKU_SPEC))
         ]
         return fitting[0] if len(fitting) == 1 else None
-
-
-def _is_public(name: str) -> bool:
-    """Whether a flavor is one of the provider's, and no copy that Blazar made for a reservation."""
-    return not name.startswith(PRIVATE_FLAVOR)
 
 
 def _parsed(properties: object) -> object:

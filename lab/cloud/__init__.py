@@ -19,8 +19,9 @@ its user data at `/{region}/metadata/openstack/latest/user_data`; it says who it
 `X-Instance-ID`, where a real cloud knows it by its address.
 
 Committed capacity exists within active leases only. A reservation names its hall with
-`resource_properties`, for example `["==", "$availability_zone", "eu-north-h1"]`, and a server
-uses it with the flavor `<family>.<size>` and the scheduler hint `reservation`.
+`resource_properties`, for example `["==", "$availability_zone", "eu-north-h1"]`. While it is
+active the project sees a private flavor `reservation:<id>` with the reservation's id: its servers
+use the reservation and go with it. The scheduler hint `reservation` is ignored.
 
 There is no image service: any UUID counts as an image.
 

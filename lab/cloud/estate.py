@@ -93,7 +93,7 @@ METAL: dict[str, Sku] = {
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A Nova flavor. A guaranteed flavor also serves committed servers, through a reservation."""
+    """A Nova flavor. One that Blazar made for a reservation bears its id and names it."""
 
     id: str
     name: str
@@ -105,6 +105,7 @@ class Flavor:
     disk_gib: int
     ephemeral_gib: int
     extra_specs: dict[str, str]
+    reservation_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from lab.cloud.capacity import HostGroup, spread
 from lab.cloud.errors import CloudError
 from lab.cloud.estate import Flavor
 from lab.cloud.faults import FaultKind, FaultRule
-from lab.cloud.leases import LeaseStatus, Reservation
+from lab.cloud.leases import Reservation
 from lab.cloud.records import Action, Server, Step
 from lab.cloud.region import Region
+from lab.cloud.reserved import is_offered
 
 BUILD_JITTER = (0.8, 1.2)
 _STEP_OF_FAULT: dict[FaultKind, Step | None] = {
@@ -94,10 +95,13 @@ def _steps(count: int, fault: FaultRule | None) -> list[Step | None]:
 
 
 def _find_homes(region: Region, order: Launch, count: int) -> list[HostGroup]:
-    """A host group for each server, claimed; none at all when they do not all fit."""
+    """A host group for each server, claimed; none at all when they do not all fit.
+
+    The flavor alone says whether they use a reservation: Nova ignores the hint for those of servers.
+    """
     reservation = None
-    if "reservation" in order.hints:
-        reservation = _usable_reservation(region, order, count)
+    if order.flavor.reservation_id is not None:
+        reservation = _usable_reservation(region, order, order.flavor.reservation_id, count)
         groups = [region.groups[reservation.group]] if reservation is not None else []
     else:
         groups = _candidates(region, order)
@@ -122,16 +126,14 @@ def _candidates(region: Region, order: Launch) -> list[HostGroup]:
     ]
 
 
-def _usable_reservation(region: Region, order: Launch, count: int) -> Reservation | None:
-    found = region.leases.reservation(str(order.hints["reservation"]))
+def _usable_reservation(region: Region, order: Launch, reservation_id: str, count: int) -> Reservation | None:
+    found = region.leases.reservation(reservation_id)
     if found is None:
         return None
-    lease, reservation = found
+    _, reservation = found
     group = region.groups[reservation.group]
     fits = (
-        lease.status is LeaseStatus.ACTIVE
-        and lease.project_id == order.project_id
-        and group.flavor.id == order.flavor.id
+        is_offered(region.leases, order.flavor, order.project_id)
         and order.zone in (None, group.plan.hall)
         and group.plan.hall not in region.lost_halls
         and reservation.used + count <= reservation.amount
@@ -151,7 +153,6 @@ def _start(
     now = region.now()
     index, count = position
     name = order.name if count == 1 else f"{order.name}-{index + 1}"
-    hint = order.hints.get("reservation")
     server = Server(
         sequence=region.servers.next_sequence,
         id=region.new_id(),
@@ -167,7 +168,7 @@ def _start(
         availability_zone=home.plan.hall if home is not None else order.zone,
         pinned_zone=order.zone,
         group=home.name if home is not None else None,
-        reservation=str(hint) if hint is not None and home is not None else None,
+        reservation=order.flavor.reservation_id,
         description=order.description,
         hostname=order.hostname or name,
         key_name=order.key_name,

@@ -13,11 +13,12 @@ from lab.cloud.errors import CloudError
 from lab.cloud.identity import PROJECT_ID, USER_ID
 from lab.cloud.leases import Lease, LeaseStatus, Reservation
 from lab.cloud.region import Region
+from lab.cloud.reserved import BY_FLAVOR, BY_SIZE
 
 DATE_FORMAT = "%Y-%m-%d %H:%M"
 BEFORE_END = timedelta(hours=1)
 NOT_ENOUGH = "Not enough hosts available"
-_TYPES = ("flavor:instance", "virtual:instance")
+_TYPES = (BY_FLAVOR, BY_SIZE)
 
 
 def create_lease(region: Region, asked: dict[str, Any]) -> Lease:
@@ -128,7 +129,7 @@ def _reservation(region: Region, asked: dict[str, Any], start: datetime, end: da
         raise CloudError(400, "Missing parameter resource_type")
     if kind not in _TYPES:
         raise CloudError(400, f"The {kind} resource type is not supported")
-    wanted = ("amount", "flavor_id") if kind == "flavor:instance" else ("amount", "vcpus", "memory_mb")
+    wanted = ("amount", "flavor_id") if kind == BY_FLAVOR else ("amount", "vcpus", "memory_mb")
     missing = [name for name in wanted if name not in asked]
     if missing:
         raise CloudError(400, f"Missing parameter {','.join(missing)}")
@@ -168,7 +169,7 @@ def _group(region: Region, asked: dict[str, Any], amount: int, start: datetime, 
 
 
 def _is_size(asked: dict[str, Any], group: HostGroup) -> bool:
-    if asked["resource_type"] == "flavor:instance":
+    if asked["resource_type"] == BY_FLAVOR:
         return bool(asked["flavor_id"] == group.flavor.id)
     return bool(asked["vcpus"] == group.flavor.vcpus and asked["memory_mb"] == group.flavor.ram_mib)
 

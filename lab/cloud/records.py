@@ -53,7 +53,7 @@ class Server:
     """One instance. `group` is the host group that carries it, None when it has no host.
 
     `sequence` is the order of creation and the paging position. `reservation` is the Blazar
-    reservation of a committed server, `reservation_id` the id of its multi-create. `unscheduled` says
+    reservation whose flavor it has, `reservation_id` the id of its multi-create. `unscheduled` says
     that it was deleted before a host was chosen for it.
     """
 

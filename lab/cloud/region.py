@@ -28,6 +28,7 @@ from lab.cloud.identity import PROJECT_ID, USER_ID
 from lab.cloud.leases import Lease, LeaseBook, LeaseStatus, Reservation
 from lab.cloud.quota import Quota
 from lab.cloud.records import Action, Server, ServerFault, Status, Step
+from lab.cloud.reserved import BY_FLAVOR, reserved_flavor
 from lab.cloud.settings import CloudSettings
 from lab.cloud.table import ServerTable
 
@@ -216,7 +217,7 @@ class Region:
             reservation = Reservation(
                 stable_id("reservation", group.name),
                 group.name,
-                "flavor:instance",
+                BY_FLAVOR,
                 amount,
                 {"flavor_id": group.flavor.id, "affinity": None},
             )
@@ -238,7 +239,10 @@ class Region:
         return (each for each in self.groups.values() if each.plan.purchase_model is PurchaseModel.COMMITTED)
 
     def book(self, lease: Lease) -> None:
+        """Add a lease, with a flavor for each reservation. It is kept for servers that had it."""
         self.leases.add(lease)
+        for each in lease.reservations:
+            self.flavors[each.id] = reserved_flavor(each, self.groups[each.group].flavor)
         self.watch_lease(lease)
 
     def watch_lease(self, lease: Lease) -> None:

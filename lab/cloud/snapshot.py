@@ -11,6 +11,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from lab.cloud.baremetal import Node
+from lab.cloud.estate import Flavor
 from lab.cloud.leases import Lease
 from lab.cloud.records import Server
 from lab.cloud.region import Region
@@ -21,7 +22,7 @@ OWNER_ONLY = 0o600
 
 @dataclass(slots=True)
 class RegionState:
-    """What a region must remember; flavors, halls and prices follow from the seed."""
+    """What a region must remember; halls, prices and flavors but the reserved ones follow from the seed."""
 
     servers: list[Server]
     leases: list[Lease]
@@ -29,6 +30,7 @@ class RegionState:
     totals: dict[str, int]
     lost_halls: list[str]
     nodes: list[Node] = field(default_factory=list)
+    reserved_flavors: list[Flavor] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ def region_state(region: Region) -> RegionState:
         totals={group.name: group.total for group in region.groups.values()},
         lost_halls=sorted(region.lost_halls),
         nodes=region.nodes.all(),
+        reserved_flavors=[each for each in region.flavors.values() if each.reservation_id is not None],
     )
 
 
@@ -88,6 +91,7 @@ def restore_region(region: Region, state: RegionState) -> None:
     region.add_nodes(state.nodes)
     for name, total in state.totals.items():
         region.groups[name].resize(total)
+    region.flavors.update({each.id: each for each in state.reserved_flavors})
     for lease in state.leases:
         region.book(lease)
     for server in sorted(state.servers, key=lambda each: each.sequence):

@@ -31,6 +31,8 @@ from tests.lab.cloud_support import (
     small_quota,
 )
 
+RESERVED = "that of the reservation"
+
 
 @pytest.fixture
 def cloud() -> Iterator[CloudHandle]:
@@ -166,17 +168,17 @@ class CapacityMachine(RuleBasedStateMachine):
 
     @rule(
         target=servers,
-        flavor=st.sampled_from(["gp.s.reclaimable", "gp.m.reclaimable", "gp.l"]),
+        flavor=st.sampled_from(["gp.s.reclaimable", "gp.m.reclaimable", RESERVED]),
         zone=st.sampled_from([HALL, "eu-north-h2", None]),
         low=st.integers(1, 8),
         more=st.integers(0, 4),
         kind=st.sampled_from([None, FaultKind.BUILD_ERROR, FaultKind.STUCK_BUILD, FaultKind.NOT_CREATED]),
     )
     def create(self, flavor: str, zone: str | None, low: int, more: int, kind: FaultKind | None) -> object:
-        hints: dict[str, object] = {"reservation": self.reservation.id} if flavor == "gp.l" else {}
+        flavor_id = self.reservation.id if flavor == RESERVED else self.region.flavor_ids[flavor]
         order = Launch(
             name="n",
-            flavor=self.region.flavors[self.region.flavor_ids[flavor]],
+            flavor=self.region.flavors[flavor_id],
             image_id=IMAGE,
             project_id=PROJECT_ID,
             user_id=USER_ID,
@@ -184,7 +186,6 @@ class CapacityMachine(RuleBasedStateMachine):
             min_count=low,
             max_count=low + more,
             zone=zone,
-            hints=hints,
         )
         try:
             return multiple(*launch(self.region, order, FaultRule(kind=kind, count=2) if kind else None)[1])

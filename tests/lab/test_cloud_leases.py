@@ -3,66 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from lab.cloud.server import CloudHandle
-from tests.lab.cloud_support import BUILT, HALL, REGION, flavor_id, manual_cloud, post_server
-
-GROUP = f"{HALL}-gp-l-committed"
+from tests.lab.cloud_support import BUILT, HALL, REGION, manual_cloud, post_server
+from tests.lab.lease_support import GROUP, at, book, committed, leases, reserved_flavors
 
 
 @pytest.fixture
 def cloud() -> Iterator[CloudHandle]:
     with manual_cloud() as handle:
         yield handle
-
-
-def at(cloud: CloudHandle, **later: float) -> str:
-    moment = datetime.fromisoformat(cloud.admin.clock()["now"]) + timedelta(**later)
-    return moment.strftime("%Y-%m-%d %H:%M")
-
-
-def leases(connection: Any) -> dict[str, Any]:
-    return {lease["name"]: lease for lease in connection.reservation.get("/leases").json()["leases"]}
-
-
-def book(cloud: CloudHandle, connection: Any, **wanted: Any) -> Any:
-    reservation = {
-        "resource_type": "flavor:instance",
-        "amount": 2,
-        "flavor_id": flavor_id(connection, "gp.l"),
-        "affinity": None,
-        "resource_properties": f'["==", "$availability_zone", "{HALL}"]',
-        **wanted.pop("reservation", {}),
-    }
-    body = {
-        "name": "extra",
-        "start_date": "now",
-        "end_date": at(cloud, hours=2),
-        "reservations": [reservation],
-        "events": [],
-        **wanted,
-    }
-    return connection.reservation.post("/leases", json=body)
-
-
-def committed(connection: Any, reservation_id: str, count: int) -> Any:
-    body = {
-        "server": {
-            "name": "floor",
-            "flavorRef": flavor_id(connection, "gp.l"),
-            "imageRef": "11111111-1111-1111-1111-111111111111",
-            "networks": "none",
-            "availability_zone": HALL,
-            "min_count": count,
-            "max_count": count,
-        },
-        "os:scheduler_hints": {"reservation": reservation_id},
-    }
-    return connection.compute.post("/servers", json=body, microversion="2.100")
 
 
 @pytest.mark.parametrize("region", ["eu-north", "eu-west", "eu-south"])
@@ -82,11 +35,11 @@ def test_a_server_on_a_reservation_uses_committed_capacity(cloud: CloudHandle) -
     free = reservation["amount"]
     assert committed(connection, reservation["id"], free).status_code == 202
     assert committed(connection, reservation["id"], 1).status_code == 202
-    assert committed(connection, "unknown", 1).status_code == 202
+    assert committed(connection, "unknown", 1).status_code == 400
     cloud.admin.advance(BUILT)
     states = [server.status for server in connection.compute.servers()]
 
-    assert sorted(states) == ["ACTIVE"] * free + ["ERROR"] * 2
+    assert sorted(states) == ["ACTIVE"] * free + ["ERROR"]
     capacity = cloud.admin.capacity()
     assert (capacity[GROUP]["used"], capacity[GROUP]["total"]) == (free, free)
     assert capacity[f"{HALL}-gp-l-guaranteed"]["used"] == 0
@@ -100,10 +53,12 @@ def test_a_lease_waits_for_its_start_and_ends_with_its_servers(cloud: CloudHandl
     lease = booked.json()["lease"]
     reservation_id = lease["reservations"][0]["id"]
     totals, states = [cloud.admin.capacity()[GROUP]["total"]], [lease["status"]]
-    committed(connection, reservation_id, 1)
+    early = committed(connection, reservation_id, 1)
     cloud.admin.advance(3_600)
     committed(connection, reservation_id, 2)
+    committed(connection, reservation_id, 1)
     cloud.admin.advance(BUILT)
+    late = reserved_flavors(connection)
     servers = sorted(server.status for server in connection.compute.servers())
     for hours in (0, 2):
         cloud.admin.advance(hours * 3_600)
@@ -113,7 +68,11 @@ def test_a_lease_waits_for_its_start_and_ends_with_its_servers(cloud: CloudHandl
     assert states == ["PENDING", "ACTIVE", "TERMINATED"]
     assert totals == [before, before + 2, before]
     assert servers == ["ACTIVE", "ACTIVE", "ERROR"]
-    assert [server.status for server in connection.compute.servers()] == ["ERROR"]
+    assert early.status_code == 400
+    assert early.json()["badRequest"]["message"] == f"Flavor {reservation_id} could not be found."
+    assert reservation_id in late
+    assert reservation_id not in reserved_flavors(connection)
+    assert list(connection.compute.servers()) == []
 
 
 def test_a_prolonged_lease_keeps_its_servers(cloud: CloudHandle) -> None:

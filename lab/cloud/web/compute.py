@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from lab.cloud.errors import CloudError
 from lab.cloud.estate import Flavor, stable_id
 from lab.cloud.region import Region
+from lab.cloud.reserved import is_offered
 from lab.cloud.web.microversion import MAXIMUM, MINIMUM, Since, asked_for
 from lab.cloud.web.respond import Handler, json, nova_error, route
 from lab.cloud.web.server_view import ServerView
@@ -136,17 +137,24 @@ class ComputeApi:
         limit = request.query_params.get("limit", "1000")
         if not limit.isdigit():
             raise CloudError(400, f"Invalid input for query parameters limit. Value: {limit}.")
-        if marker and marker not in self.region.flavors:
+        offered = self._offered(request)
+        if marker and marker not in offered:
             raise CloudError(400, f"marker [{marker}] not found")
-        return [self.region.flavors[each] for each in sorted(self.region.flavors) if each > marker][
-            : int(limit)
-        ]
+        return [offered[each] for each in sorted(offered) if each > marker][: int(limit)]
+
+    def _offered(self, request: Request) -> dict[str, Flavor]:
+        return {
+            each.id: each
+            for each in self.region.flavors.values()
+            if is_offered(self.region.leases, each, project_of(request))
+        }
 
     def _wanted_flavor(self, request: Request) -> Flavor:
         flavor_id = str(request.path_params["flavor_id"])
-        if flavor_id not in self.region.flavors:
+        offered = self._offered(request)
+        if flavor_id not in offered:
             raise CloudError(404, f"Flavor {flavor_id} could not be found.")
-        return self.region.flavors[flavor_id]
+        return offered[flavor_id]
 
     def _flavor(self, flavor: Flavor, minor: int) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -158,7 +166,7 @@ class ComputeApi:
             "swap": 0 if minor >= Since.UNKNOWN_REFUSED else "",
             "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gib,
             "OS-FLV-DISABLED:disabled": False,
-            "os-flavor-access:is_public": True,
+            "os-flavor-access:is_public": flavor.reservation_id is None,
             "rxtx_factor": 1.0,
             "links": self._flavor_links(flavor),
         }

@@ -12,6 +12,7 @@ from lab.cloud.errors import CloudError
 from lab.cloud.estate import Flavor
 from lab.cloud.launch import Launch
 from lab.cloud.region import Region
+from lab.cloud.reserved import is_offered
 from lab.cloud.web.microversion import Since
 
 MAX_USER_DATA = 65_535
@@ -59,7 +60,7 @@ def read_create(body: dict[str, Any], region: Region, minor: int, owner: tuple[s
     hints: object = next((body[name] for name in _HINTS if name in body), {})
     return Launch(
         name=_text(asked, "name", MAX_TEXT).strip(),
-        flavor=_flavor(asked, region),
+        flavor=_flavor(asked, region, project_id),
         image_id=_image(asked),
         project_id=project_id,
         user_id=user_id,
@@ -133,11 +134,12 @@ def _count(asked: dict[str, Any], name: str, default: int) -> int:
     return int(value)
 
 
-def _flavor(asked: dict[str, Any], region: Region) -> Flavor:
+def _flavor(asked: dict[str, Any], region: Region, project_id: str) -> Flavor:
     reference = str(asked["flavorRef"]).rstrip("/").rsplit("/", 1)[-1]
-    if reference not in region.flavors:
+    found = region.flavors.get(reference)
+    if found is None or not is_offered(region.leases, found, project_id):
         raise CloudError(400, f"Flavor {reference} could not be found.")
-    return region.flavors[reference]
+    return found
 
 
 def _image(asked: dict[str, Any]) -> str:

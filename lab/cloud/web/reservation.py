@@ -15,6 +15,7 @@ from lab.cloud.estate import stable_id
 from lab.cloud.lease_desk import create_lease, update_lease
 from lab.cloud.leases import Lease, LeaseStatus, Reservation
 from lab.cloud.region import Region
+from lab.cloud.reserved import shown_by_blazar
 from lab.cloud.web.respond import Handler, blazar_error, body_of, json, route
 
 _RESERVATION_STATUS = {
@@ -58,18 +59,18 @@ class ReservationApi:
         return json({"versions": [version]}, 300)
 
     def list_leases(self, request: Request) -> Response:
-        return json({"leases": [_lease(lease) for lease in self.region.leases.all()]})
+        return json({"leases": [_lease(self.region, lease) for lease in self.region.leases.all()]})
 
     def create(self, request: Request) -> Response:
-        return json({"lease": _lease(create_lease(self.region, body_of(request)))}, 201)
+        return json({"lease": _lease(self.region, create_lease(self.region, body_of(request)))}, 201)
 
     def show(self, request: Request) -> Response:
-        return json({"lease": _lease(self._lease(request))})
+        return json({"lease": _lease(self.region, self._lease(request))})
 
     def update(self, request: Request) -> Response:
         lease = self._lease(request)
         update_lease(self.region, lease, body_of(request))
-        return json({"lease": _lease(lease)})
+        return json({"lease": _lease(self.region, lease)})
 
     def delete(self, request: Request) -> Response:
         self.region.drop_lease(self._lease(request))
@@ -120,7 +121,7 @@ class ReservationApi:
         return lease
 
 
-def _lease(lease: Lease) -> dict[str, Any]:
+def _lease(region: Region, lease: Lease) -> dict[str, Any]:
     return {
         "id": lease.id,
         "name": lease.name,
@@ -133,14 +134,15 @@ def _lease(lease: Lease) -> dict[str, Any]:
         "trust_id": stable_id("trust", lease.id).replace("-", ""),
         "created_at": _plain(lease.created_at),
         "updated_at": _plain(lease.updated_at),
-        "reservations": [_reservation(lease, each) for each in lease.reservations],
+        "reservations": [_reservation(region, lease, each) for each in lease.reservations],
         "events": _events(lease),
     }
 
 
-def _reservation(lease: Lease, reservation: Reservation) -> dict[str, Any]:
+def _reservation(region: Region, lease: Lease, reservation: Reservation) -> dict[str, Any]:
     return {
         **reservation.asked,
+        **shown_by_blazar(reservation, region.groups[reservation.group].flavor),
         "id": reservation.id,
         "lease_id": lease.id,
         "status": _RESERVATION_STATUS[lease.status],

@@ -76,14 +76,6 @@ def test_a_workload_with_a_long_name_is_found_again(hands: Hands) -> None:
     assert {server.workload_id for server in hands.compute.list_workload(REGION, long)} == {long}
 
 
-def test_committed_servers_use_their_reservation(cloud: CloudHandle, hands: Hands) -> None:
-    reservation_id = hands.catalog.committed_reservations(REGION)[HALL, "gp.l"]
-    hands.compute.create_batch(spec(flavor="gp.l", reservation_id=reservation_id), 3)
-    cloud.admin.advance(60)
-    assert cloud.admin.capacity(REGION)[f"{HALL}-gp-l-committed"]["used"] == 3
-    assert {server.status for server in hands.compute.list_managed(REGION)} == {ServerStatus.ACTIVE}
-
-
 @pytest.mark.parametrize("kind", [FaultKind.ERROR_AFTER, FaultKind.ERROR_BEFORE])
 def test_a_503_leaves_a_create_in_doubt_and_the_list_tells(
     cloud: CloudHandle, hands: Hands, kind: FaultKind

@@ -43,7 +43,8 @@ def reshape(monkeypatch: pytest.MonkeyPatch, **shape: Any) -> None:
     tell = blazar._reservation
 
     def told(*known: Any) -> dict[str, Any]:
-        full = {**tell(*known), "host_group": None, "flavor_id": None, **shape}
+        unsaid = dict.fromkeys(("host_group", "flavor_id", "resource_properties", *SIZE))
+        full = {**tell(*known), **unsaid, **shape}
         return {name: value for name, value in full.items() if value is not None}
 
     monkeypatch.setattr(blazar, "_reservation", told)
