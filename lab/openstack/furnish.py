@@ -86,7 +86,7 @@ def write_rates(folder: Path) -> None:
         group.name: {
             "hall": group.hall,
             "flavor": group.flavor,
-            "purchase_model": str(flavors[group.flavor].purchase_model),
+            "purchase_model": str(group.purchase_model),
             "host_group": group.name,
             "aggregate": group.aggregate,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.pool import PurchaseModel
 from lab.cloud.estate import Flavor, flavors
 
 REGION = "eu-north"
@@ -21,6 +22,7 @@ class HostGroup:
     aggregate: str
     flavor: str
     vcpus: int = PLENTY_VCPUS
+    purchase_model: PurchaseModel = PurchaseModel.RECLAIMABLE
 
 
 HOST_GROUPS = (
@@ -29,6 +31,15 @@ HOST_GROUPS = (
     HostGroup("eu-north-h2-gp-m", "eu-north-h2", "eu-north-h2-a1", "gp.m.reclaimable"),
     # Room for two servers of 8 vCPU, so that a batch of three finds no host.
     HostGroup("eu-north-h3-gp-m", "eu-north-h3", "eu-north-h3-a1", "gp.m.reclaimable", vcpus=16),
+    # Room for three servers of 16 vCPU, for leases.
+    HostGroup(
+        "eu-north-h4-gp-l-committed",
+        "eu-north-h4",
+        "eu-north-h4-a1",
+        "gp.l",
+        vcpus=48,
+        purchase_model=PurchaseModel.COMMITTED,
+    ),
 )
 
 

@@ -10,10 +10,14 @@ from decimal import Decimal
 import psycopg
 import pytest
 
+from lab.openstack.blazar import RunningBlazar
+from lab.openstack.site import HOST_GROUPS
 from lab.stack import Stack
 from store.budget import BudgetStore
 from store.migrate import upgrade
+from tests.conformance import lessor
 from tests.conformance.hands import Hands
+from tests.conformance.lessor import Lessor
 from tests.conformance.nova import NovaCloud
 from tests.conformance.provider import REGION, Provider
 from tests.conformance.simulated import SimulatedCloud
@@ -75,6 +79,29 @@ def budgets(budget_dsn: str) -> Iterator[BudgetStore]:
 @pytest.fixture
 def hands(provider: Provider, budgets: BudgetStore) -> Iterator[Hands]:
     made = Hands(provider.settings(), budgets)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def blazar(nova: NovaCloud) -> Iterator[int]:
+    """Started beside Nova when the first test asks for it; the instances that its host holds."""
+    folder = new_folder()
+    with RunningBlazar.start(folder / "blazar", nova.running) as running:
+        running.take_host(lessor.HOST, sku=lessor.SKU)
+        yield next(group.vcpus for group in HOST_GROUPS if group.name == lessor.HOST) // lessor.VCPUS
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(name="lessor")
+def a_lessor(request: pytest.FixtureRequest, provider: Provider, hands: Hands) -> Iterator[Lessor]:
+    """With a calendar that is empty but for what the provider booked before."""
+    if isinstance(provider, NovaCloud):
+        instances = request.getfixturevalue("blazar")
+    else:
+        hosts = provider.own.session.get("/os-hosts", endpoint_filter=lessor.WHERE).json()["hosts"]
+        instances = next(each["instances"] for each in hosts if each["hypervisor_hostname"] == lessor.HOST)
+    made = Lessor(provider, hands, instances)
     yield made
     made.close()
 
