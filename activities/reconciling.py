@@ -104,7 +104,8 @@ class ReconcilingActivities:
             done = await self._put_right(place, sight, state, done)
         done = done.model_copy(update={"pause_seconds": self._pause_seconds(state, sight)})
         metrics.report(place, done, self._now())
-        log.info("reconciled", partition=place.partition_id, **done.model_dump(exclude_defaults=True))
+        if done.pause_seconds < self._terms.cycle_seconds or done.deleted:
+            log.info("reconciled", partition=place.partition_id, **done.model_dump(exclude_defaults=True))
         return done
 
     async def _put_right(self, place: Place, sight: Sight, state: FleetState, done: Reconciled) -> Reconciled:
@@ -133,15 +134,25 @@ class ReconcilingActivities:
         now = self._now()
         async with self._engine.begin() as connection:
             cycle = await licences.open_cycle(connection, place, lock=True)
-            state = lapsed(cycle.state, cycle.tried_at, now, self._terms)
-            if state.phase is not cycle.state.phase:
+            state = self._lapsed(cycle, now)
+            if state != cycle.state:
                 await licences.lapse(connection, place, state, now)
-                log.warning("licence_lapsed", partition=place.partition_id, region=place.region)
+                if cycle.state.acting_until is not None:
+                    log.warning("licence_lapsed", partition=place.partition_id, region=place.region)
                 cycle = cycle._replace(state=state, view=None)
             if state.phase is FleetPhase.READ_ONLY and state.agreeing == 0 and cycle.last_complete_at:
                 why = "nobody looked at the fleet: the control plane or the provider was away"
                 await licences.mark_gap(connection, place, cycle.last_complete_at, now, why)
         return cycle
+
+    def _lapsed(self, cycle: Cycle, now: datetime) -> FleetState:
+        return lapsed(
+            cycle.state,
+            tried_at=cycle.tried_at,
+            seen_at=cycle.last_complete_at,
+            now=now,
+            terms=self._terms,
+        )
 
     async def _look(self, place: Place) -> Sight:
         """Live slots are read before the list: a server that is bound meanwhile must not seem to be lost."""
@@ -212,7 +223,7 @@ class ReconcilingActivities:
         async with self._engine.begin() as connection:
             cycle = await licences.open_cycle(connection, place, lock=True)
             await drifts.note(connection, place, sight.drift, confirmed=deleted, at=now)
-            before = lapsed(cycle.state, cycle.tried_at, now, self._terms)
+            before = self._lapsed(cycle, now)
             backlog = sum(one.kind in REPAIRED for one in sight.drift)
             backlog += await licences.waiting_launches(connection, place, before.recovered_at)
             agreed = cycle.view is not None and agrees(cycle.view, view, frozenset(deleted))

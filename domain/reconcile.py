@@ -237,17 +237,21 @@ class FleetState(NamedTuple):
 NEVER_SEEN = FleetState(FleetPhase.READ_ONLY, 0, None, None, unattended=True)
 
 
-def lapsed(state: FleetState, tried_at: datetime, now: datetime, terms: ReconcileTerms) -> FleetState:
-    """The state at `now`: a licence that ran out is gone, and the count of agreeing cycles with it.
+def lapsed(
+    state: FleetState, *, tried_at: datetime, seen_at: datetime | None, now: datetime, terms: ReconcileTerms
+) -> FleetState:
+    """The state at `now`: a licence that ran out is gone, and cycles that are too old agree with nothing.
 
-    `tried_at` is when somebody last looked or tried to.
+    `tried_at` is when somebody last looked or tried to, `seen_at` when a cycle was last complete.
     """
-    unattended = state.unattended or now - tried_at >= timedelta(seconds=terms.lapse_seconds)
-    if state.phase is FleetPhase.READ_ONLY:
-        return state._replace(unattended=unattended)
+    good_for = timedelta(seconds=terms.lapse_seconds)
     if state.acting_until is not None and state.acting_until > now:
         return state
-    return FleetState(FleetPhase.READ_ONLY, 0, None, state.recovered_at, unattended)
+    unattended = state.unattended or now - tried_at >= good_for
+    stale = state.acting_until is not None or seen_at is None or now - seen_at >= good_for
+    return FleetState(
+        FleetPhase.READ_ONLY, 0 if stale else state.agreeing, None, state.recovered_at, unattended
+    )
 
 
 def after_cycle(

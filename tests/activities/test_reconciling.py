@@ -82,6 +82,13 @@ async def test_a_server_that_appears_between_two_cycles_starts_the_count_again(
     assert (await reconciler.cycle()).phase is FleetPhase.PACING
 
 
+async def test_two_cycles_that_are_far_apart_do_not_agree(reconciler: Reconciler) -> None:
+    await reconciler.launch(2)
+    assert (await reconciler.cycle(after_seconds=OUTAGE_SECONDS)).agreeing == 1
+    assert (await reconciler.cycle(after_seconds=OUTAGE_SECONDS)).agreeing == 1
+    assert (await reconciler.cycle()).agreeing == 2
+
+
 async def test_a_deletion_that_the_provider_confirms_does_not_disturb_agreement(
     reconciler: Reconciler,
 ) -> None:

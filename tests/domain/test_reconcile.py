@@ -208,23 +208,30 @@ def test_only_a_fleet_that_was_left_alone_is_put_right_in_small_steps(
     assert cycle(state, fleet=fleet, backlog=9).phase is phase
 
 
+def at(state: FleetState, now: datetime, tried_at: datetime, seen_at: datetime | None = None) -> FleetState:
+    return lapsed(state, tried_at=tried_at, seen_at=seen_at or tried_at, now=now, terms=TERMS)
+
+
 @pytest.mark.parametrize("late", [0, 1, 10_000])
 def test_a_licence_lapses_at_its_end_and_not_before(late: int) -> None:
     state = FleetState(FleetPhase.NORMAL, 2, NOW, NOW, unattended=False)
     before, after = NOW - timedelta(microseconds=1), NOW + timedelta(seconds=late)
-    assert lapsed(state, before, before, TERMS) == state
+    assert at(state, before, before) == state
     tried = after - timedelta(seconds=10)
-    assert lapsed(state, tried, after, TERMS) == FleetState(
-        FleetPhase.READ_ONLY, 0, None, NOW, unattended=False
-    )
+    assert at(state, after, tried) == FleetState(FleetPhase.READ_ONLY, 0, None, NOW, unattended=False)
 
 
 def test_a_fleet_at_which_nobody_even_tried_to_look_was_unattended() -> None:
     state = FleetState(FleetPhase.NORMAL, 2, NOW, NOW, unattended=False)
-    tried = NOW - timedelta(seconds=TERMS.lapse_seconds)
-    left_alone = lapsed(state, tried, NOW, TERMS)
+    left_alone = at(state, NOW, NOW - timedelta(seconds=TERMS.lapse_seconds))
     assert left_alone.unattended
-    assert lapsed(left_alone, NOW, NOW, TERMS).unattended
+    assert at(left_alone, NOW, NOW).unattended
+
+
+@pytest.mark.parametrize(("age", "agreeing"), [(10, 1), (299, 1), (300, 0), (36_000, 0)])
+def test_a_cycle_that_is_too_old_agrees_with_nothing(age: int, agreeing: int) -> None:
+    first = FleetState(FleetPhase.READ_ONLY, 1, None, None, unattended=False)
+    assert at(first, NOW, NOW, NOW - timedelta(seconds=age)).agreeing == agreeing
 
 
 class Licence(RuleBasedStateMachine):
@@ -240,10 +247,9 @@ class Licence(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 400))
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
-        state = lapsed(self.state, self.looked_at or NOW, self.now, TERMS)
-        if state.phase is not self.state.phase:
+        self.state = at(self.state, self.now, self.looked_at or NOW)
+        if self.state.agreeing == 0:
             self.agreed_in_a_row = 0
-        self.state = state
 
     @rule(agreed=st.booleans(), backlog=st.integers(0, 2), fleet=st.integers(0, 2))
     def a_cycle_completes(self, agreed: bool, backlog: int, fleet: int) -> None:
