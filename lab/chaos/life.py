@@ -17,7 +17,7 @@ from lab.chaos import judge
 from lab.chaos.arming import Armed, Victims, arm
 from lab.chaos.judge import Breach, Broken, Kept, Witness, kept
 from lab.chaos.lane import REGION, Lane, servers_of
-from lab.chaos.promises import Promises
+from lab.chaos.promises import WATCHED_SHARE, Promises
 from lab.chaos.table import IN_BODY, Cell, Fault, costs_time_only, may_be_made_twice
 from lab.chaos.terms import READ_TIMEOUT_SECONDS, SHORT_READ_TIMEOUT_SECONDS
 from lab.cloud.cloud import Cloud
@@ -78,7 +78,13 @@ class Life:
     """One case. Everything random comes from its seed; `stage` fixes where the fault is armed."""
 
     def __init__(
-        self, lane: Lane, cell: Cell, seed: int, *, deaths: int = MAX_DEATHS, stage: str | None = None
+        self,
+        lane: Lane,
+        cell: Cell,
+        seed: int,
+        *,
+        deaths: int = MAX_DEATHS,
+        stage: str | None = None,
     ) -> None:
         self.lane = lane
         self.cell = cell
@@ -90,6 +96,7 @@ class Life:
             f"orders-{number}",
             self.rng,
             deaths=deaths,
+            watched_share=WATCHED_SHARE if deaths else 0,
             read_timeout_seconds=(
                 SHORT_READ_TIMEOUT_SECONDS if cell.fault in _SILENT else READ_TIMEOUT_SECONDS
             ),

@@ -50,7 +50,7 @@ Hand = Callable[[Process], Callable[..., Coroutine[Any, Any, Any]]]
 def contract(tier: Tier = Tier.BESPOKE) -> Contract:
     """No floor, and caps that spread a handful of units over several pools."""
     return Contract(
-        contract_id=f"chaos-{tier.value}",
+        contract_id=f"chaos-{tier.value.lower()}",
         tier=tier,
         floor_share=Decimal(0),
         pool_cap_share=Decimal("0.30"),
@@ -59,7 +59,8 @@ def contract(tier: Tier = Tier.BESPOKE) -> Contract:
 
 
 class Promises:
-    """One workload of one partition. `deaths` is how often its processes may end early."""
+    """One workload of one partition. `deaths` is how often its processes may end early, `watched_share`
+    how often there are cycles of reconcile beside a placement."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Promises:
         rng: random.Random,
         *,
         deaths: int = 0,
+        watched_share: float = WATCHED_SHARE,
         read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
     ) -> None:
         self.lane = lane
@@ -77,14 +79,21 @@ class Promises:
         self.rng = rng
         self.deaths_left = deaths
         self.deaths = 0
-        self.poked = False
+        # Workloads of the partition that have to be placed anew; shared by those that share a fleet.
+        self.pokes: set[str] = set()
         # A call of a process that is given up for dead may still arrive, however late.
         self.overlapped = False
         self._may_overlap = deaths > 0
+        self._watched_share = watched_share
         self._read_timeout_seconds = read_timeout_seconds
         self._processes: list[Process] = []
         self._current: Process | None = None
         self._overtaken: list[asyncio.Future[Any]] = []
+
+    @property
+    def poked(self) -> bool:
+        """Whether the workload has to be placed anew."""
+        return self.workload_id in self.pokes
 
     async def register(self, tier: Tier = Tier.BESPOKE) -> None:
         """The workload under a contract of this tier; its partition exists."""
@@ -129,8 +138,8 @@ class Promises:
         """Claim, decide, launch and plan again while launches fail; then give back and record."""
         if units is not None:
             await self.claim(units)
-        self.poked = False
-        watched = self._may_overlap and self.rng.random() < WATCHED_SHARE
+        self.pokes.discard(self.workload_id)
+        watched = self.rng.random() < self._watched_share
         beside = asyncio.create_task(self._watch()) if watched else None
         try:
             return await self._place()
@@ -164,7 +173,7 @@ class Promises:
 
     async def acquire(self) -> RegionAcquired | None:
         acquired = await self.carry_out(
-            lambda one: one.acquiring.acquire_region, self._of_region(), may_overlap=True
+            lambda one: one.acquiring.acquire_region, self.of_region(), may_overlap=True
         )
         return cast("RegionAcquired | None", acquired)
 
@@ -174,11 +183,10 @@ class Promises:
             WorkloadRequest(tenant_id=TENANT, workload_id=self.workload_id),
         )
         if plan is not None and plan.regions:
-            await self.carry_out(
-                lambda one: one.acquiring.release_region, self._of_region(), may_overlap=True
-            )
+            await self.carry_out(lambda one: one.acquiring.release_region, self.of_region(), may_overlap=True)
 
-    def _of_region(self) -> RegionRequest:
+    def of_region(self) -> RegionRequest:
+        """What the provider's hands are asked to work on."""
         return RegionRequest(
             tenant_id=TENANT, partition_id=self.partition_id, workload_id=self.workload_id, region=REGION
         )
@@ -287,7 +295,7 @@ class Promises:
 
     async def _poke(self, place: Place, workload_id: str) -> None:
         del place
-        self.poked = self.poked or workload_id == self.workload_id
+        self.pokes.add(workload_id)
 
     def _uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
