@@ -92,9 +92,13 @@ class Process:
             backoff=terms.placement,
             now=now,
         )
-        adoptions = Adoptions(engine, identity=identity, now=now)
         self.reconciling = ReconcilingActivities(
-            engine, self.compute, adoptions, self.repairs, terms=terms.reconcile, now=now
+            engine,
+            self.compute,
+            Adoptions(engine, identity=identity, now=now),
+            self.repairs,
+            terms=terms.reconcile,
+            now=now,
         )
         self.placing = PlacingActivities(engine, policy=terms.placement, now=now)
         self.finishing = FinishingActivities(engine)
