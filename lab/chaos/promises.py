@@ -40,7 +40,7 @@ UNIT = Shape(vcpu_milli=4_000, ram_mib=16_384)
 MAX_REPLANS = 5
 MAX_TRIES = 60
 FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, MOST_WAIT_SECONDS = 0.03, 0.3, 1.2
-WATCH_SECONDS = 0.1
+WATCH_SECONDS = 0.2
 # How often a process dies at all, and within how many commits and calls.
 DEATH_SHARE, MOMENTS = 0.6, 120
 OVERTAKEN_SHARE, WATCHED_SHARE, CANCELLED_SHARE = 0.15, 0.5, 0.15

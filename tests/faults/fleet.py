@@ -207,6 +207,10 @@ class Fleet:
         wire = self.lane.cloud.wire
         return await asyncio.to_thread(self.lane.cloud.call, lambda _: wire.plan.arm(fault))
 
+    async def release_late(self) -> None:
+        wire = self.lane.cloud.wire
+        await asyncio.to_thread(self.lane.cloud.call, lambda _: wire.release())
+
     async def disarm(self) -> None:
         wire = self.lane.cloud.wire
         await asyncio.to_thread(self.lane.cloud.call, lambda _: wire.plan.disarm())

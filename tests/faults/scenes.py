@@ -306,23 +306,22 @@ async def errored_quota(lane: Lane) -> list[str]:
 async def late_for_good(lane: Lane) -> list[str]:
     """Servers turn up when their placement has long ended without them."""
     acquisition = AcquisitionTerms(
-        settle_seconds=0.2, build_patience_seconds=1, delete_patience_seconds=1, max_attempts=2
+        settle_seconds=0.2, build_patience_seconds=1, delete_patience_seconds=1, max_attempts=1
     )
-    async with fleet(lane, Terms(acquisition=acquisition, reconcile=QUICK)) as own:
+    often = QUICK.model_copy(update={"pace_window_seconds": 0.1})
+    async with fleet(lane, Terms(acquisition=acquisition, reconcile=often)) as own:
         await own.first.license()
-        late = await own.arm(fault(Act.CREATE, WireKind.CARRIED_OUT_LATE, times=None, delay_seconds=4))
-        await own.first.place(6)
+        late = await own.arm(fault(Act.CREATE, WireKind.CARRIED_OUT_LATE, times=None, delay_seconds=60))
+        await own.first.place(3)
         own.must(late.fired > 0, "nothing came late")
         await own.disarm()
         own.must(not await own.alive(), "servers were there before the placement ended")
+        await own.release_late()
         await own.first.place(2)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while lane.cloud.wire.late and time.monotonic() < deadline:
-            await own.first.cycle()
-            await asyncio.sleep(0.05)
-        await own.cycles_until(FleetPhase.NORMAL)
-        await own.first.place()
-        await own.cycles_until(FleetPhase.NORMAL)
+        while len(await own.alive()) > 2 and time.monotonic() < deadline:
+            await own.cycles_until(FleetPhase.NORMAL)
+            await own.first.place()
         own.must(len(await own.alive()) == 2, f"{len(await own.alive())} servers of 2")
         await own.at_rest()
         return own.wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +21,7 @@ class Wire:
         self.cloud = cloud
         self.plan = WirePlan()
         self._late: set[asyncio.Task[Answer]] = set()
+        self._released = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not self.plan.armed:
@@ -50,12 +52,18 @@ class Wire:
 
     def carry_out_later(self, scope: Scope, body: bytes, seconds: float) -> None:
         async def later() -> Answer:
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._released.wait(), seconds)
             return await self.answer_of(scope, body)
 
         task = asyncio.ensure_future(later())
         self._late.add(task)
         task.add_done_callback(self._late.discard)
+
+    def release(self) -> None:
+        """Carry out at once what is late."""
+        self._released.set()
+        self._released = asyncio.Event()
 
     @property
     def late(self) -> int:
