@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -24,8 +24,9 @@ from lab.chaos.promises import Promises
 from lab.chaos.terms import CLOUD_SPEED, Terms
 from lab.cloud.cloud import Cloud
 from lab.cloud.records import Server, Status
-from lab.cloud.wire import ArmedFault, WireFault
+from lab.cloud.wire import Act, ArmedFault, WireFault, WireKind
 
+Scene = Callable[[Lane], Awaitable[list[str]]]
 PATIENCE_SECONDS = 20.0
 # Soon over, so that an outage is: a look is good for a second.
 QUICK = ReconcileTerms(
@@ -86,6 +87,14 @@ class Fleet:
     def must(self, holds: object, text: str) -> None:
         if not holds:
             self.wrong.append(text)
+
+    async def within(self, seconds: float, act: Awaitable[object]) -> None:
+        """Something that has to end in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await act
+        except TimeoutError:
+            self.wrong.append(f"it did not end within {seconds:g} s")
 
     async def cycles_until(self, phase: FleetPhase, *, quiet: bool = True, pause: float = 0.02) -> int:
         """Cycles until the phase is reached and, with `quiet`, nothing differs; placements as asked for."""
@@ -251,3 +260,15 @@ async def fleet(lane: Lane, terms: Terms | None = None, **tiers: Tier) -> AsyncI
         for promises in own.of.values():
             promises.end()
             await asyncio.to_thread(promises.close)
+
+
+async def placed(own: Fleet, units: int = 6) -> None:
+    """Every workload placed and nothing to put right."""
+    await own.first.license()
+    for promises in own.of.values():
+        await promises.place(units)
+    await own.cycles_until(FleetPhase.NORMAL)
+
+
+def fault(act: Act, kind: WireKind, *, times: int | None, delay_seconds: float = 1.0) -> WireFault:
+    return WireFault(act=act, kind=kind, times=times, delay_seconds=delay_seconds, region=REGION)

@@ -7,27 +7,30 @@ import asyncio
 import pytest
 
 from lab.chaos.lane import Lane
-from tests.faults import scenes
+from tests.faults import launches, outages
+from tests.faults.fleet import Scene
 from tests.faults.lanes import lane  # noqa: F401 - a fixture
-from tests.faults.scenes import Scene
 
 SECONDS = 90.0
 ALL: tuple[Scene, ...] = (
-    scenes.outage,
-    scenes.disagreement,
-    scenes.recovery,
-    scenes.amnesia,
-    scenes.strangers,
-    scenes.lying_list,
-    scenes.failed_pages,
-    scenes.bound_meanwhile,
-    scenes.two_workers,
-    scenes.tight_budget,
-    scenes.over_quota,
-    scenes.errored_quota,
-    scenes.late_for_good,
-    scenes.untagged,
-    scenes.stuck_delete,
+    outages.neighbours,
+    launches.fewer,
+    launches.slow_to_show,
+    outages.outage,
+    outages.disagreement,
+    outages.recovery,
+    outages.amnesia,
+    outages.strangers,
+    outages.lying_list,
+    launches.failed_pages,
+    outages.bound_meanwhile,
+    launches.two_workers,
+    launches.tight_budget,
+    launches.over_quota,
+    launches.errored_quota,
+    launches.late_for_good,
+    launches.untagged,
+    launches.stuck_delete,
 )
 
 
