@@ -70,8 +70,12 @@ class Launcher:
             activity.heartbeat()
             row = row_of[one.slot_keys[0]]
             lease = leases.get((row["hall"], row["flavor"]))
-            problem = await self._refusal(request, row, lease)
-            if problem is not None:
+            held = await self._held(request)
+            if held is not None:
+                await self._give_up(request, one.slot_keys, row["pool_id"], held, avoid=False)
+            elif row["purchase_model"] == PurchaseModel.COMMITTED and lease is None:
+                # Without a lease it would run as guaranteed capacity that nobody approved.
+                problem = f"no active lease holds {row['flavor']} in {row['hall']}"
                 await self._give_up(request, one.slot_keys, row["pool_id"], problem)
             else:
                 spec = launch_spec(request, row, contract, lease)
@@ -80,10 +84,17 @@ class Launcher:
                     request, Order(spec, one.slot_keys, row["created_at"], contract.tier, cause)
                 )
 
-    async def fail(self, connection: Connection, request: RegionRequest, failures: Sequence[Failure]) -> None:
-        """End slots, and keep the workload out of their pools for a while."""
+    async def fail(
+        self,
+        connection: Connection,
+        request: RegionRequest,
+        failures: Sequence[Failure],
+        *,
+        avoid: bool = True,
+    ) -> None:
+        """End slots; with `avoid` the workload stays out of their pools for a while."""
         await store_slots.mark_failed(connection, request.tenant_id, request.workload_id, failures)
-        for failure in sorted({one.pool_id: one for one in failures}.values()):
+        for failure in sorted({one.pool_id: one for one in failures}.values()) if avoid else ():
             await backoffs.back_off(
                 connection,
                 tenant_id=request.tenant_id,
@@ -105,14 +116,8 @@ class Launcher:
                 problem=failure.problem,
             )
 
-    async def _refusal(self, request: RegionRequest, row: sa.RowMapping, lease: str | None) -> str | None:
-        """Why a batch is not even asked for.
-
-        Committed capacity without a lease would run as guaranteed capacity that nobody approved. After a
-        refusal for quota the region is left alone for a while, by every workload.
-        """
-        if row["purchase_model"] == PurchaseModel.COMMITTED and lease is None:
-            return f"no active lease holds {row['flavor']} in {row['hall']}"
+    async def _held(self, request: RegionRequest) -> str | None:
+        """Why nothing is asked of a region now: its quota was exceeded, which is no fault of any pool."""
         async with self._engine.connect() as connection:
             until = await quota_holds.held_until(connection, request.tenant_id, request.region)
         if until is None or until <= self._now():
@@ -162,10 +167,11 @@ class Launcher:
                 await quota_holds.clear(connection, request.tenant_id, request.region, until=until)
 
     async def _give_up(
-        self, request: RegionRequest, slots: Sequence[str], pool_id: str, problem: str
+        self, request: RegionRequest, slots: Sequence[str], pool_id: str, problem: str, *, avoid: bool = True
     ) -> None:
+        failures = [Failure(slot, pool_id, problem) for slot in slots]
         async with self._engine.begin() as connection:
-            await self.fail(connection, request, [Failure(slot, pool_id, problem) for slot in slots])
+            await self.fail(connection, request, failures, avoid=avoid)
 
     async def _leases(self, region: str, slots: Sequence[sa.RowMapping]) -> dict[tuple[str, str], str]:
         """Reservation ids by hall and flavor, read only where committed capacity is to be launched."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from domain.model import Frozen
 
@@ -47,8 +47,8 @@ CREATE_KINDS = frozenset(
 class FaultRule(Frozen):
     """Which requests to hit, and how.
 
-    A matcher at None matches everything in the regions; `path` is a regular expression, and only a
-    rule that gives one can hit the identity service. `flavor` (a name) and `hall` match creates
+    A matcher at None matches everything in the regions; `path` and `query` are regular expressions, and
+    only a rule that gives a path can hit the identity service. `flavor` (a name) and `hall` match creates
     only. The rule skips the first `after` matching requests, then fires for each with
     `probability`, at most `times` times (None: always).
 
@@ -62,6 +62,7 @@ class FaultRule(Frozen):
     kind: FaultKind
     method: str | None = None
     path: str | None = None
+    query: str | None = None
     region: str | None = None
     flavor: str | None = None
     hall: str | None = None
@@ -73,14 +74,14 @@ class FaultRule(Frozen):
     delay_seconds: Annotated[float, Field(ge=0, le=600)] = 60.0
     count: Annotated[int, Field(ge=1)] | None = None
 
-    @field_validator("path")
+    @field_validator("path", "query")
     @classmethod
-    def _is_pattern(cls, path: str | None) -> str | None:
+    def _is_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         try:
-            re.compile(path or "")
+            re.compile(pattern or "")
         except re.error as error:
-            raise ValueError(f"path {path!r} is not a regular expression: {error}") from error
-        return path
+            raise ValueError(f"{info.field_name} {pattern!r} is not a regular expression: {error}") from error
+        return pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class RequestFacts:
     is_later_page: bool = False
     flavor: str | None = None
     hall: str | None = None
+    query: str = ""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,7 @@ class ArmedRule:
             and rule.flavor in (None, facts.flavor)
             and rule.hall in (None, facts.hall)
             and (rule.path is None or re.search(rule.path, facts.path) is not None)
+            and (rule.query is None or re.search(rule.query, facts.query) is not None)
         )
 
     @property

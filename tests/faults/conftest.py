@@ -17,7 +17,7 @@ PACE = Pace(
     cloud_speed=20,
     poll_seconds=0.2,
     settle_seconds=1.5,
-    build_patience_seconds=5,
+    build_patience_seconds=12,
     backoff_seconds=60,
     provider_calls_per_second=30,
     cycle_seconds=3,
@@ -49,4 +49,5 @@ def plant(own_plant: Plant) -> Iterator[Plant]:
     """The control plane with everything running and a cloud that behaves."""
     yield own_plant
     own_plant.cloud.clear_faults()
+    own_plant.forgive()
     own_plant.cloud.set_speed(PACE.cloud_speed)

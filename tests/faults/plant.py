@@ -125,6 +125,17 @@ class Plant:
         with psycopg.connect(self.dsn, connect_timeout=5) as connection:
             return connection.execute(query, values).fetchall()
 
+    def write(self, statement: str, *values: Any) -> None:
+        with psycopg.connect(self.dsn, connect_timeout=5) as connection:
+            connection.execute(statement, values)
+
+    def forgive(self) -> None:
+        """No region is held, paused or left alone any more."""
+        self.write(
+            "UPDATE provider_budgets SET circuit = 'closed', failures = 0, trips = 0, circuit_until = NULL,"
+            " paused_until = NULL, quota_refusals = 0, quota_problem = NULL, quota_until = NULL"
+        )
+
     def states(self, workload_id: str) -> dict[str, int]:
         query = "SELECT state, count(*) FROM instances WHERE workload_id = %s GROUP BY 1"
         return dict(self.rows(query, workload_id))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.cloud.faults import FaultKind
-from tests.faults.plant import CREATE, LIST, Plant
+from tests.faults.plant import CREATE, LIST, PARTITION, REGION, Plant
 
 UNITS = 12
 # Each region misbehaves in its own way at the same time, and a workload is placed in each.
@@ -33,7 +33,6 @@ INCOMPLETE = (
     Fault("one of a batch ends in ERROR", FaultKind.BUILD_ERROR, POST | {"times": 2, "count": 1}),
 )
 REFUSED = (
-    Fault("quota for a moment", FaultKind.QUOTA_EXCEEDED, POST | {"times": 2}),
     Fault("no valid host in two pools", FaultKind.NO_VALID_HOST, POST | {"times": 2}),
     Fault("one of a batch is never built", FaultKind.STUCK_BUILD, POST | {"times": 1, "count": 1}),
 )
@@ -66,6 +65,21 @@ def test_a_passing_fault_costs_time_and_no_unit(plant: Plant, faults: Sequence[F
     outcomes = {started[workload]: outcome for workload, outcome in plant.settle(*started).items()}
     assert outcomes == {fault.name: ("placed", 0, None) for fault in faults}
     assert plant.fired() == [fault.matching["times"] for fault in faults]
+
+
+def test_a_refusal_for_quota_holds_the_region_and_costs_no_unit_in_the_end(plant: Plant) -> None:
+    plant.fault(FaultKind.QUOTA_EXCEEDED, **POST, times=1)
+    first = plant.new(UNITS)
+    assert plant.settle(first)[first] == ("shortfall", UNITS, "launches_failed")
+    assert plant.fired() == [1]
+    assert plant.rows("SELECT quota_refusals FROM provider_budgets WHERE region = %s", REGION) == [(1,)]
+    assert plant.rows("SELECT count(*) FROM pool_backoffs WHERE workload_id = %s", first)[0][0] <= 1
+    plant.trigger(f"observation/{REGION}")
+    query = "SELECT quota_until FROM provider_budgets WHERE region = %s"
+    plant.until(lambda: plant.rows(query, REGION) == [(None,)], "the quota has room, so the hold is over")
+    plant.write("UPDATE workloads SET updated_at = now() - interval '1 hour' WHERE workload_id = %s", first)
+    plant.trigger(f"placement-sweep/{PARTITION}")
+    plant.until(lambda: plant.settle(first)[first] == ("placed", 0, None), "it is placed after all")
 
 
 def test_a_lasting_fault_ends_as_a_shortfall_with_its_reason(plant: Plant) -> None:

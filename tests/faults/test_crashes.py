@@ -57,7 +57,7 @@ def test_a_worker_dies_at_every_point_of_a_placement(plant: Plant) -> None:
 
 def stop_after_decision(plant: Plant) -> str:
     """A workload whose plan is committed, while the first look at the provider hangs."""
-    plant.fault(FaultKind.TIMEOUT_BEFORE, path=LIST, **SILENT)
+    plant.fault(FaultKind.TIMEOUT_BEFORE, path=LIST, query="workload", **SILENT)
     workload = plant.new(10)
     plant.until(lambda: plant.fired()[-1], "the list hangs")
     return workload

@@ -164,6 +164,7 @@ def _facts(scope: Scope, region: Region | None) -> RequestFacts:
     return RequestFacts(
         method=method,
         path=path,
+        query=str(query),
         region=region.name if region is not None else None,
         is_create=is_create,
         is_later_page=method == "GET" and "/servers" in path and "marker" in query,
