@@ -80,8 +80,13 @@ def broken(servers: Servers, workload: str) -> None:
 
 
 def beside_its_lease(servers: Servers, workload: str) -> None:
-    one = next(one for one in servers if one["reservation"] is not None and one["status"] != "DELETED")
-    assert one["metadata"]["sco_workload"] == workload
+    one = next(
+        one
+        for one in servers
+        if one["reservation"] is not None
+        and one["status"] != "DELETED"
+        and one["metadata"].get("sco_workload") == workload
+    )
     one["reservation"] = None
 
 
