@@ -36,7 +36,7 @@ UNITS_PER_INSTANCE = 2
 # A crashed Nova never builds what waited in its queue: such servers are given up after a while.
 TERMS = AcquisitionTerms(settle_seconds=4, build_patience_seconds=20)
 PACE = ReconcileTerms(cycle_seconds=5, recovery_cycle_seconds=1, lapse_seconds=60, pace_window_seconds=2)
-MOST_TRIES, MOST_CYCLES = 20, 40
+MOST_TRIES, MOST_CYCLES, CYCLE_SECONDS = 20, 60, 0.3
 
 
 class RealClock(Clock):
@@ -147,6 +147,7 @@ class Fleet:
             self.poked.clear()
             if done[-1].phase is FleetPhase.NORMAL and not done[-1].drift:
                 return done
+            await asyncio.sleep(CYCLE_SECONDS)
         raise AssertionError(f"not settled after {MOST_CYCLES} cycles: {done[-1]}")
 
     async def audit(self) -> AuditReport:
