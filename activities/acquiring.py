@@ -73,12 +73,14 @@ class AcquiringActivities:
                 [_slot(row) for row in slots], [_server(one) for one in servers], self._now(), self._terms
             )
             await self._record(request, steps, slots, servers)
-            if steps.done:
+            left_over = _left_over(request, steps, slots, servers)
+            asked = await self._acts.delete(place_of(request), left_over)
+            # What has to wait for the pace is no part of this launch: reconcile sees it through.
+            if (steps.settled and len(asked) < len(left_over)) or steps.done:
                 active = sum(row["state"] == SlotState.ACTIVE for row in slots) + len(steps.active)
                 return RegionAcquired(
                     region=request.region, active=active, failures=await self._failures(request)
                 )
-            await self._acts.delete(place_of(request), _left_over(request, steps, slots, servers))
             await self._launcher.launch(request, slots, steps.request)
             await pauses.pause(moved=steps.moved)
 
@@ -180,12 +182,12 @@ class AcquiringActivities:
                 stuck = len(leaving) - len(gone)
                 return RegionReleased(region=request.region, released=released, stuck=stuck)
             staying = [present[row["server_id"]] for row in leaving if row["server_id"] in present]
-            asked = [
+            wanted = [
                 _doomed(request, one, "given back: it is beyond the plan")
                 for one in staying
                 if one.status is not ServerStatus.DELETING
             ]
-            await self._acts.delete(place_of(request), asked)
+            asked = await self._acts.delete(place_of(request), wanted)
             accepted |= {one.server_id for one in asked}
             await pauses.pause(moved=bool(gone or asked))
 

@@ -117,16 +117,25 @@ class ProviderActs:
         finally:
             SEND_UNTIL.set(None)
 
-    async def delete(self, place: Place, doomed: Sequence[Doomed]) -> None:
-        """Write deletions down and ask for them."""
+    async def delete(self, place: Place, doomed: Sequence[Doomed]) -> Sequence[Doomed]:
+        """Write deletions down and ask for them, after an outage as many as the pace allows.
+
+        Returns those that were asked for.
+        """
         if not doomed:
-            return
+            return ()
         now = self._now()
         async with self._engine.begin() as connection:
-            if not await licences.may_act(connection, place, now):
+            grant = await licences.delete_grant(
+                connection, place, wanted=len(doomed), now=now, terms=self._terms
+            )
+            if grant is None:
                 raise read_only(place)
-            await record(connection, place.tenant_id, now, *self.entries(place, doomed))
-        await self.send_deletes(place, doomed)
+            granted, paced = grant
+            asked = doomed[:granted]
+            await record(connection, place.tenant_id, now, *self.entries(place, asked, paced=paced))
+        await self.send_deletes(place, asked)
+        return asked
 
     async def write_lost(self, connection: Connection, place: Place, gone: Sequence[Doomed]) -> None:
         """Write down what ended at the provider without us, in the caller's transaction."""

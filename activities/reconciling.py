@@ -225,7 +225,7 @@ class ReconcilingActivities:
             await drifts.note(connection, place, sight.drift, confirmed=deleted, at=now)
             before = self._lapsed(cycle, now)
             backlog = sum(one.kind in REPAIRED for one in sight.drift)
-            backlog += await licences.waiting_launches(connection, place, before.recovered_at)
+            backlog += await licences.left_undone(connection, place, before.recovered_at)
             agreed = cycle.view is not None and agrees(cycle.view, view, frozenset(deleted))
             state = after_cycle(
                 before, agreed=agreed, fleet=fleet, backlog=backlog, now=now, terms=self._terms

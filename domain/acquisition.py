@@ -112,9 +112,14 @@ class Steps:
         return bool(self.bind or self.active or self.fail or self.delete or self.request)
 
     @property
+    def settled(self) -> bool:
+        """Every slot runs or has failed; servers may be left over."""
+        return not (self.bind or self.fail or self.request or self.waiting)
+
+    @property
     def done(self) -> bool:
         """Nothing is left to do or to wait for."""
-        return not (self.bind or self.fail or self.delete or self.request or self.waiting)
+        return self.settled and not self.delete
 
 
 def next_steps(

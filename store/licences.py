@@ -151,12 +151,11 @@ async def launch_grant(
 ) -> tuple[int, bool]:
     """How many of `wanted` slots may be launched now, and whether that counts against the pace.
 
-    None without a licence. While the pace holds, slots planned before the recovery wait for it, those
+    Nothing without a licence. While the pace holds, slots planned before the recovery wait for it, those
     of the strictest tier first; newer ones are demand of today and do not.
     """
-    query = sa.select(reconciles).where(_of(place)).with_for_update()
-    row = (await connection.execute(query)).mappings().first()
-    if row is None or row["acting_until"] is None or row["acting_until"] <= now:
+    row = await _licence(connection, place, now)
+    if row is None:
         return 0, False
     if row["phase"] != FleetPhase.PACING or planned_at >= row["recovered_at"]:
         return wanted, False
@@ -173,17 +172,42 @@ async def launch_grant(
     return min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True
 
 
-async def waiting_launches(connection: Connection, place: Place, recovered_at: datetime | None) -> int:
-    """Slots planned before the last recovery that nobody has asked for yet."""
+async def delete_grant(
+    connection: Connection, place: Place, *, wanted: int, now: datetime, terms: ReconcileTerms
+) -> tuple[int, bool] | None:
+    """How many of `wanted` servers may be deleted now, and whether that counts against the pace.
+
+    None without a licence.
+    """
+    row = await _licence(connection, place, now)
+    if row is None:
+        return None
+    if row["phase"] != FleetPhase.PACING:
+        return wanted, False
+    return min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True
+
+
+async def _licence(connection: Connection, place: Place, now: datetime) -> sa.RowMapping | None:
+    """The licence if it holds, locked until the transaction ends: two grants never share an allowance."""
+    query = sa.select(reconciles).where(_of(place), reconciles.c.acting_until > now).with_for_update()
+    return (await connection.execute(query)).mappings().first()
+
+
+async def left_undone(connection: Connection, place: Place, recovered_at: datetime | None) -> int:
+    """Slots to launch that were planned before the last recovery, or to give back since before it."""
     if recovered_at is None:
         return 0
+    unlaunched = sa.and_(
+        instances.c.state == SlotState.PLANNED,
+        instances.c.requested_at.is_(None),
+        instances.c.created_at < recovered_at,
+    )
+    held = sa.and_(instances.c.state == SlotState.RELEASING, instances.c.updated_at < recovered_at)
     query = sa.select(sa.func.count()).where(
         instances.c.tenant_id == place.tenant_id,
         instances.c.partition_id == place.partition_id,
         instances.c.region == place.region,
-        instances.c.state == SlotState.PLANNED,
-        instances.c.requested_at.is_(None),
-        instances.c.created_at < recovered_at,
+        sa.or_(unlaunched, held),
     )
     return int((await connection.execute(query)).scalar_one())
 

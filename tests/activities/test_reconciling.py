@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import datetime
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from activities.provider_acts import READ_ONLY
 from domain.acquisition import ServerStatus
 from domain.contract import Contract, Tier
 from domain.reconcile import Drift, DriftKind, FleetPhase, ReconcileTerms
+from store import releases
 from store.licences import Place
 from tests.activities.deciding import counts_are_right, halls
 from tests.activities.provider import Crashed, Create, Fuse, in_doubt
@@ -390,6 +392,39 @@ async def test_launches_planned_before_an_outage_wait_for_the_pace(reconciler: R
     assert launched[0][0] >= planned
     spans = [(later[0] - first[0]).total_seconds() for first, later in pairwise(launched)]
     assert min(spans) >= 60
+
+
+async def paced_deletions(reconciler: Reconciler) -> list[datetime]:
+    rows = await reconciler.estate.rows(
+        "SELECT at FROM audit_log WHERE action = 'delete' AND paced ORDER BY sequence"
+    )
+    return [row[0] for row in rows]
+
+
+async def test_after_an_outage_a_launch_leaves_what_is_left_over_to_the_pace(reconciler: Reconciler) -> None:
+    await reconciler.launch(4)
+    for _ in range(3):
+        reconciler.stray(reconciler.servers()[0])
+    await reconciler.estate.license(phase=FleetPhase.PACING)
+    assert (await reconciler.acquirer.acquire()).active == 4
+    assert len(await paced_deletions(reconciler)) == len(reconciler.compute.deleted) == 1
+    await reconciler.estate.license()
+    assert (await reconciler.acquirer.acquire()).active == 4
+    assert len(set(reconciler.compute.deleted)) == 3
+    assert len(await paced_deletions(reconciler)) == 1
+
+
+async def test_after_an_outage_surplus_is_given_back_at_the_pace(reconciler: Reconciler) -> None:
+    await reconciler.launch(6)
+    await reconciler.acquirer.placer.place(2)
+    async with reconciler.estate.engine.begin() as connection:
+        await releases.mark_surplus(connection, TENANT, "orders")
+    await reconciler.estate.license(phase=FleetPhase.PACING)
+    reconciler.acquirer.reconcile = ReconcileTerms(pace_window_seconds=60)
+    assert (await reconciler.acquirer.release()).released == 4
+    asked = await paced_deletions(reconciler)
+    assert len(asked) == 4
+    assert min((later - first).total_seconds() for first, later in pairwise(asked)) >= 60
 
 
 async def test_without_a_licence_nothing_is_launched(reconciler: Reconciler) -> None:
