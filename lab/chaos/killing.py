@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ class Fuse:
 class FusedEngine:
     """An engine of a process that may end before a transaction begins, before it commits or after it did."""
 
-    def __init__(self, engine: Engine, fuse: Fuse) -> None:
+    def __init__(self, engine: Engine, fuse: Callable[[str], None]) -> None:
         self._engine = engine
         self._fuse = fuse
 

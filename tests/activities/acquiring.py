@@ -15,9 +15,10 @@ from activities.provider_acts import ProviderActs
 from domain.acquisition import AcquisitionTerms
 from domain.policy import PlacementPolicy
 from domain.reconcile import ReconcileTerms
+from lab.chaos.killing import FusedEngine
 from store.engine import Engine
 from tests.activities.deciding import Placer, counts_are_right
-from tests.activities.provider import Fuse, FusedEngine, ScriptedCompute
+from tests.activities.provider import Fuse, ScriptedCompute
 from tests.estates import PARTITION, REGION, TENANT, Estate
 
 TERMS = AcquisitionTerms(settle_seconds=4, build_patience_seconds=15, max_attempts=3)

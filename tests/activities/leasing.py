@@ -14,6 +14,7 @@ from activities.leasing_calls import LeasesWatched, RenewLeasesRequest
 from activities.ports import Catalog, Lease
 from domain.leases import LeaseTerms
 from domain.pool import PoolState, PurchaseModel
+from lab.chaos.killing import FusedEngine
 from lab.cloud.cloud import Cloud
 from lab.cloud.estate import stable_id
 from lab.cloud.identity import PROJECT_ID, USER_ID
@@ -23,7 +24,7 @@ from lab.cloud.server import CloudHandle
 from store import registry
 from store.engine import Engine
 from tests.activities.openstack.hands import Hands, spec
-from tests.activities.provider import Fuse, FusedEngine
+from tests.activities.provider import Fuse
 from tests.domain.worlds import facts
 from tests.estates import REGION, TENANT, Estate
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from typing import Any
 
 from activities.ports import BatchSpec, ProviderError, ProviderErrorKind, Server
 from domain.acquisition import ServerStatus
-from store.engine import Connection, Engine
 from tests.estates import Clock
 
 LIST_SECONDS = 2.0
@@ -180,28 +177,3 @@ class Fuse:
                 raise Crashed(point)
         if len(self.points) == self.blows_at:
             raise Crashed(point)
-
-
-class FusedEngine:
-    """An engine whose transactions may end before they begin, before they commit or after they did."""
-
-    def __init__(self, engine: Engine, fuse: Fuse) -> None:
-        self._engine = engine
-        self._fuse = fuse
-
-    @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Connection]:
-        self._fuse("before begin")
-        async with self._engine.begin() as connection:
-            yield connection
-            self._fuse("before commit")
-        self._fuse("after commit")
-
-    @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Connection]:
-        self._fuse("before connect")
-        async with self._engine.connect() as connection:
-            yield connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)

@@ -16,10 +16,11 @@ from domain.acquisition import ServerStatus
 from domain.backoff import BackoffTerms
 from domain.reconcile import ReconcileTerms
 from domain.tags import server_tags
+from lab.chaos.killing import FusedEngine
 from store.engine import Engine
 from store.licences import Place
 from tests.activities.acquiring import Acquirer
-from tests.activities.provider import Create, Fuse, FusedEngine
+from tests.activities.provider import Create, Fuse
 from tests.estates import PARTITION, REGION, TENANT, Estate
 
 TERMS = ReconcileTerms(cycle_seconds=60, recovery_cycle_seconds=10, lapse_seconds=300, finds_per_cycle=4)

@@ -144,7 +144,7 @@ async def test_a_worker_may_die_at_every_point(watcher: Watcher) -> None:
     whole = Fuse()
     ends = watcher.ends(1)
     watcher.advance(days=28)
-    dying = Fuse(after=["after commit", "after commit"])
+    dying = Fuse(after=["after a commit", "after a commit"])
     with pytest.raises(Crashed):
         await watcher.watch(dying)
     assert len(await watcher.entries()) == 1
