@@ -162,6 +162,7 @@ def act_without_a_licence(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(licences, "may_act", may)
     patch.setattr(licences, "launch_grant", grant)
+    patch.setattr(licences, "delete_grant", grant)
 
 
 def repair_everything_at_once(patch: pytest.MonkeyPatch) -> None:
