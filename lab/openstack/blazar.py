@@ -6,7 +6,6 @@ Its hosts are taken from Nova's with `take_host`; only those can be leased.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from pathlib import Path
 from types import TracebackType
@@ -16,22 +15,20 @@ from openstack.connection import Connection
 from lab.openstack import config, furnish, site
 from lab.openstack.errors import OpenStackLabError
 from lab.openstack.running import ROOT, RunningOpenStack
+from lab.openstack.waiting import POLL_SECONDS, VENV, listens, require_installed, wait_ready
 from lab.stack import process
 from lab.stack.ports import LOOPBACK, any_free
 from lab.stack.process import Identity
 
-VENV = ROOT / ".openstack" / "venv"
 SERVICE, FREE_POOL = "reservation", "freepool"
-START_SECONDS, HOST_SECONDS, POLL_SECONDS = 60.0, 60.0, 0.1
-LOG_LINES_SHOWN = 20
+START_SECONDS, HOST_SECONDS = 60.0, 60.0
 
 
 class RunningBlazar:
     """Blazar in one folder, beside a running Nova. Use it as a context manager, or `stop` it."""
 
     def __init__(self, folder: Path, cloud: RunningOpenStack) -> None:
-        if not (VENV / ".installed").exists():
-            raise OpenStackLabError(f"Blazar is not installed in {VENV}: run make openstack")
+        require_installed()
         self._folder = folder
         self._cloud = cloud
         self._port = any_free({})
@@ -104,34 +101,13 @@ class RunningBlazar:
             },
             account=None,
         )
-        self._wait(self._server)
+        wait_ready("Blazar", self._server, lambda: listens(self._port), self._log, START_SECONDS)
         self._admin.compute.create_aggregate(name=FREE_POOL)
         identity = furnish.identity_of(self._admin)
         service = identity.create_service(type=SERVICE, name="blazar")
         identity.create_endpoint(
             service_id=service.id, interface="public", url=self.url, region_id=site.REGION
         )
-
-    def _wait(self, server: Identity) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not _listens(self._port):
-            if not process.alive(server):
-                raise OpenStackLabError(f"Blazar ended while it started.\n{self._tail()}")
-            if time.monotonic() > deadline:
-                raise OpenStackLabError(f"Blazar was not ready in {START_SECONDS:g} s.\n{self._tail()}")
-            time.sleep(POLL_SECONDS)
-
-    def _tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        return "\n".join([f"Last lines of {self._log}:", *(f"  {line}" for line in lines)])
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((LOOPBACK, port), POLL_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 def _settings(folder: Path, cloud: RunningOpenStack) -> str:

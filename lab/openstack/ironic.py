@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -15,16 +14,15 @@ from pathlib import Path
 from types import TracebackType
 
 from lab.openstack.errors import OpenStackLabError
+from lab.openstack.waiting import VENV, require_installed, tail, wait_ready
 from lab.stack import process
 from lab.stack.ports import LOOPBACK, any_free
 from lab.stack.process import Identity
 
-VENV = Path(__file__).resolve().parents[2] / ".openstack" / "venv"
 PAGE_LIMIT = 3
 """Nodes in a page: few, so that a suite's nodes fill several."""
 SCHEMA_SECONDS, START_SECONDS = 120.0, 120.0
-POLL_SECONDS, ANSWER_SECONDS = 0.1, 2.0
-LOG_LINES_SHOWN = 20
+ANSWER_SECONDS = 2.0
 OFF = ("bios", "console", "firmware", "inspect", "raid", "rescue", "vendor")
 """What fake hardware does without, so that a node has only what a deployment needs."""
 
@@ -33,8 +31,7 @@ class RunningIronic:
     """Ironic in one folder. Use it as a context manager, or `stop` it."""
 
     def __init__(self, folder: Path) -> None:
-        if not (VENV / ".installed").exists():
-            raise OpenStackLabError(f"Ironic is not installed in {VENV}: run make openstack")
+        require_installed()
         self._folder = folder
         self._port = any_free({})
         self._log = folder / "ironic.log"
@@ -83,7 +80,7 @@ class RunningIronic:
                 check=False,
             )
         if made.returncode != 0:
-            raise OpenStackLabError(f"ironic-dbsync ended with {made.returncode}.\n{self._tail()}")
+            raise OpenStackLabError(f"ironic-dbsync ended with {made.returncode}.\n{tail(self._log)}")
         self._server = process.spawn(
             [VENV / "bin" / "ironic", *options],
             log=self._log,
@@ -91,25 +88,18 @@ class RunningIronic:
             environment=self._environment(),
             account=None,
         )
-        self._wait(self._server)
-
-    def _wait(self, server: Identity) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not _answers(f"{self.url}/v1/drivers"):
-            if not process.alive(server):
-                raise OpenStackLabError(f"Ironic ended while it started.\n{self._tail()}")
-            if time.monotonic() > deadline:
-                raise OpenStackLabError(f"Ironic was not ready in {START_SECONDS:g} s.\n{self._tail()}")
-            time.sleep(POLL_SECONDS)
+        wait_ready(
+            "Ironic",
+            self._server,
+            lambda: _answers(f"{self.url}/v1/drivers"),
+            self._log,
+            START_SECONDS,
+        )
 
     def _environment(self) -> dict[str, str]:
         """The whole environment: the user's proxies and OS_ settings do not reach it."""
         path = f"{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
         return {"PATH": path, "HOME": str(self._folder), "TZ": "UTC", "LC_ALL": "C.UTF-8"}
-
-    def _tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        return "\n".join([f"Last lines of {self._log}:", *(f"  {line}" for line in lines)])
 
 
 def _answers(url: str) -> bool:

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,17 +21,15 @@ from lab.openstack.config import Addresses, Databases
 from lab.openstack.database import OpenStackDatabase
 from lab.openstack.errors import OpenStackLabError
 from lab.openstack.faults import FaultControl
+from lab.openstack.waiting import VENV, listens, require_installed, tail, wait_ready
 from lab.stack import process
-from lab.stack.ports import LOOPBACK, Ports, any_free
+from lab.stack.ports import Ports, any_free
 from lab.stack.process import Identity
 
 ROOT = Path(__file__).resolve().parents[2]
-VENV = ROOT / ".openstack" / "venv"
 IMAGE_ID = "6f1b1d52-2a3e-4a1c-8f62-0d7d2b0c9a11"
 READY = "nova serves"
 STEP_SECONDS, START_SECONDS, STOP_SECONDS = 180.0, 120.0, 5.0
-POLL_SECONDS = 0.1
-LOG_LINES_SHOWN = 20
 NODES = {"keystone": "keystone_node", "nova": "nova_node"}
 
 Progress = Callable[[str], None]
@@ -54,8 +51,7 @@ class RunningOpenStack:
     """The services of one folder. Use it as a context manager, or `stop` it."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
-        if not (VENV / ".installed").exists():
-            raise OpenStackLabError(f"OpenStack is not installed in {VENV}: run make openstack")
+        require_installed()
         self.folder = folder
         self.notifications = folder / "notifications.jsonl"
         self.rates = folder / "rates"
@@ -143,7 +139,7 @@ class RunningOpenStack:
         secret = {"OS_BOOTSTRAP_PASSWORD": self.access.admin_password}
         self._run("keystone-bootstrap", [*manage, *bootstrap], secret)
         self._spawn("keystone")
-        self._wait("keystone", lambda: _listens(self.at.keystone))
+        self._wait("keystone", lambda: listens(self.at.keystone))
         with furnish.administrator(self.access.auth_url, self.access.admin_password) as admin:
             furnish.furnish_identity(admin, self.at, self.access.password)
         self._say("Keystone serves")
@@ -194,7 +190,7 @@ class RunningOpenStack:
                 check=False,
             )
         if finished.returncode != 0:
-            raise OpenStackLabError(f"{name} ended with {finished.returncode}.\n{self._tail(log)}")
+            raise OpenStackLabError(f"{name} ended with {finished.returncode}.\n{tail(log)}")
 
     def _spawn(self, name: str) -> None:
         self._nodes[name] = process.spawn(
@@ -206,22 +202,11 @@ class RunningOpenStack:
         )
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not ready():
-            log = self.folder / "logs" / f"{name}.log"
-            if not process.alive(self._nodes[name]):
-                raise OpenStackLabError(f"{name} ended while it started.\n{self._tail(log)}")
-            if time.monotonic() > deadline:
-                raise OpenStackLabError(f"{name} was not ready in {START_SECONDS:g} s.\n{self._tail(log)}")
-            time.sleep(POLL_SECONDS)
+        wait_ready(name, self._nodes[name], ready, self.folder / "logs" / f"{name}.log", START_SECONDS)
 
     def _log(self, name: str) -> str:
         path = self.folder / "logs" / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-    def _tail(self, log: Path) -> str:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        return "\n".join([f"Last lines of {log}:", *(f"  {line}" for line in lines)])
 
     def _say(self, what: str) -> None:
         self._progress(f"openstack: {what} ({time.monotonic() - self._began:.0f} s)")
@@ -232,14 +217,6 @@ def _addresses() -> Addresses:
     for name in Addresses.__dataclass_fields__:
         chosen[name] = any_free(chosen)
     return Addresses(**chosen)
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((LOOPBACK, port), POLL_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 def _python() -> Path:

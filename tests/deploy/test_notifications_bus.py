@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nats
 
-from lab.openstack.running import VENV
+from lab.openstack.waiting import VENV
 from lab.stack import Stack
 from tests.deploy.test_notifications_bridge import BRIDGE, PATIENCE_SECONDS, arrived, make_stream
 from tests.wire.messages import server
