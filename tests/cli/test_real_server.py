@@ -195,6 +195,13 @@ async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) 
     assert "extra-pool: active" in (await sco("describe", "pool", "extra-pool")).out
     again = await sco("activate", "pool", "extra-pool", code=1)
     assert "it cannot activate from there" in again.err
+    assert "what to do: Take one of the steps" in again.err
+    assert "holds nothing" in (await sco("drain", "pool", "extra-pool")).out
+    assert "draining since" in (await sco("describe", "pool", "extra-pool")).out
+    stale = await sco("resume", "pool", "extra-pool", "--version", "1", code=1)
+    assert "is at version 3, not 1" in stale.err
+    assert (await sco("retire", "pool", "extra-pool", "--version", "3")).out == "pool extra-pool retired\n"
+    assert "extra-pool: retired" in (await sco("describe", "pool", "extra-pool")).out
 
 
 async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ContractName = Annotated[
 
 @describe.command("pool")
 def describe_pool(context: typer.Context, pool: PoolName, output: Output = Format.TABLE) -> None:
-    """Show a pool: its place, size, prices, what is free and what it holds.
+    """Show a pool: its place, size, prices and what it holds.
 
     \b
     Example:

@@ -49,10 +49,10 @@ def activate_pool(context: typer.Context, pool: PoolName, version: Version = Non
 
 @drain.command("pool")
 def drain_pool(context: typer.Context, pool: PoolName, version: Version = None) -> None:
-    """Drain a pool: it takes no new units, and what it holds is planned elsewhere.
+    """Drain a pool: it takes no new units.
 
-    It returns at once; `sco describe pool` shows what the pool still holds. Loaded models may finish
-    first. Nothing is taken away before it runs elsewhere.
+    What it holds is planned elsewhere, and nothing is taken away before it runs there. It returns at once;
+    `sco describe pool` shows what the pool still holds. Loaded models may finish first.
 
     \b
     Example:
