@@ -7,7 +7,7 @@ OPENSTACK_VENV := .openstack/venv
 OPENSTACK_STAMP := $(OPENSTACK_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup openstack demo up down test conformance test-real lint format bench openapi lock histories images clean
+.PHONY: help setup openstack demo up down test conformance chaos fault-matrix test-real lint format bench openapi lock histories images clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,11 +67,17 @@ test: setup openstack ## Run the tests that need neither root nor Debian package
 conformance: setup openstack ## Run the provider adapter's suite against the simulated cloud and against real Nova
 	@$(BIN)/pytest tests/conformance $(ARGS)
 
+chaos: setup ## Live through the fault matrix; ARGS="--cases 5000 --seed 7" for longer
+	@$(BIN)/python -m lab.chaos $(ARGS)
+
+fault-matrix: setup ## Write docs/reference/fault-matrix.md from a run of the fault matrix
+	@$(BIN)/python -m lab.chaos --write docs/reference/fault-matrix.md
+
 test-real: setup ## Install a browser from Debian packages and run the tests that need one
 	@bash tests/real/install.sh
 	@$(BIN)/pytest -m real $(ARGS)
 
-bench: setup ## Measure planner and durable placements; writes build/bench.json
+bench: setup ## Measure planner, placements, provider faults and recovery; writes build/bench.json
 	@$(BIN)/sco-lab bench $(ARGS)
 
 openapi: setup ## Write docs/reference/openapi.json from the code

@@ -15,6 +15,7 @@ import psycopg
 
 from domain.acquisition import ServerStatus
 from domain.audit import AuditTerms, Facts, FindingKind, ServerFact, audit
+from domain.pool import PurchaseModel
 from domain.tags import MANAGED_TAG
 from lab.seed import TENANT
 from store.audit_facts import Scope, read_facts
@@ -54,6 +55,7 @@ def check(dsn: str, cloud: Truth, *, foreign: Collection[str] = (), with_log: bo
     findings, _ = audit(facts, AT_REST)
     return [
         *(one.problem for one in findings if with_log or one.kind is not FindingKind.UNLOGGED),
+        *_beside_leases(told),
         *_touched(told, foreign),
     ]
 
@@ -109,6 +111,14 @@ def _fact(told: dict[str, Any]) -> ServerFact:
         partition_id=metadata.get("sco_partition"),
         fault=None if fault is None else fault["message"],
     )
+
+
+def _beside_leases(told: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Committed servers that run, and not on a lease: guaranteed capacity that nobody approved."""
+    for server in told:
+        is_committed = server["metadata"].get("sco_purchase_model") == PurchaseModel.COMMITTED
+        if is_committed and server["status"] != GONE and server["reservation"] is None:
+            yield f"committed server {server['id']} is not on a lease"
 
 
 def _touched(told: Iterable[dict[str, Any]], foreign: Collection[str]) -> Iterator[str]:

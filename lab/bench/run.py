@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shutil
@@ -21,10 +22,11 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from lab.bench import active, bulk, durable, growth, planner
+from lab.bench import active, bulk, durable, faults, growth, planner, rebuild
 from lab.bench.report import Figure, show, write
 from lab.bring_up import bring_up
-from lab.control_plane import ControlPlane, Pace
+from lab.cloud.admin_client import AdminClient
+from lab.control_plane import CLOUD, ControlPlane, Pace
 from lab.stack.stack import Stack
 from store.engine import Engine, create_engine
 from store.migrate import upgrade
@@ -42,7 +44,7 @@ def run(output: Path, console: Console) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     console.print("planner: decisions per second of the rule alone")
     figures = planner.measure()
-    for measure in (_decisions, _way_to_active):
+    for measure in (_decisions, _way_to_active, _rebuilding, _faults):
         with _fresh_stack() as stack:
             figures += asyncio.run(measure(stack, console.print))
     show(console, figures)
@@ -101,6 +103,29 @@ async def _way_to_active(stack: Stack, echo: Echo) -> list[Figure]:
     finally:
         await asyncio.to_thread(plane.stop_all)
         await engine.dispose()
+    _show(figures, echo)
+    return figures
+
+
+async def _rebuilding(stack: Stack, echo: Echo) -> list[Figure]:
+    echo(f"rebuild: {rebuild.SERVERS:,} servers, and a database that remembers none of them")
+    plane = ControlPlane(stack)
+    await asyncio.to_thread(plane.start, CLOUD)
+    known = json.loads(plane.cloud_file.read_text())
+    cloud = AdminClient(known["base_url"], known["admin"]["token"])
+    try:
+        async with _database(stack, "rebuild") as (engine, dsn):
+            figures = await rebuild.measure(engine, dsn, cloud, plane.provider_file)
+    finally:
+        cloud.close()
+        await asyncio.to_thread(plane.stop_all)
+    _show(figures, echo)
+    return figures
+
+
+async def _faults(stack: Stack, echo: Echo) -> list[Figure]:
+    echo(f"faults: {faults.CASES} cases of the fault matrix")
+    figures = await asyncio.to_thread(faults.measure, stack, echo)
     _show(figures, echo)
     return figures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
+from activities.openstack.flavors import FlavorBook
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
 from domain.pool import PoolState
@@ -46,6 +48,8 @@ class Lane:
     budgets: BudgetStore
     terms: Terms
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    flavors: FlavorBook | None = None
+    closing: list[Callable[[], None]] = field(default_factory=list)
 
     @classmethod
     async def open(cls, dsn: str, terms: Terms | None = None) -> Lane:
@@ -58,6 +62,8 @@ class Lane:
         return lane
 
     async def close(self) -> None:
+        for close in self.closing:
+            close()
         await self.engine.dispose()
         self.budgets.close()
         self.cloud.stop()

@@ -50,16 +50,10 @@ class Process:
         terms = lane.terms
         engine: Any = FusedEngine(lane.engine, fuse)
         metrics = ProviderMetrics(CollectorRegistry())
-        budget = StoreTokenBudget(
-            lane.budgets,
-            metrics,
-            max_wait_seconds=MAX_BUDGET_WAIT_SECONDS,
-            rng=random.Random(identity),
-            terms=terms.circuit,
-        )
+        budget = _budget(lane, metrics, identity)
         settings = provider_settings(lane.cloud, read_timeout_seconds)
         self.connections = Connections(settings, FusedBudget(budget, fuse), metrics, now=now)
-        flavors = FlavorBook(self.connections)
+        flavors = flavors_of(lane)
         self.compute = NovaCompute(settings, self.connections, flavors)
         catalog = OpenStackCatalog(settings, self.connections, flavors)
         self.acts = ProviderActs(
@@ -98,12 +92,39 @@ class Process:
             backoff=terms.placement,
             now=now,
         )
-        adoptions = Adoptions(engine, identity=identity, now=now)
         self.reconciling = ReconcilingActivities(
-            engine, self.compute, adoptions, self.repairs, terms=terms.reconcile, now=now
+            engine,
+            self.compute,
+            Adoptions(engine, identity=identity, now=now),
+            self.repairs,
+            terms=terms.reconcile,
+            now=now,
         )
         self.placing = PlacingActivities(engine, policy=terms.placement, now=now)
         self.finishing = FinishingActivities(engine)
+
+
+def flavors_of(lane: Lane) -> FlavorBook:
+    """The flavors of a lane, read once: they never change, and cost more than all else that a start does."""
+    if lane.flavors is None:
+        metrics = ProviderMetrics(CollectorRegistry())
+        settings = provider_settings(lane.cloud, READ_TIMEOUT_SECONDS)
+        connections = Connections(
+            settings, _budget(lane, metrics, "flavors"), metrics, now=lambda: datetime.now(UTC)
+        )
+        lane.flavors = FlavorBook(connections)
+        lane.closing.append(connections.close)
+    return lane.flavors
+
+
+def _budget(lane: Lane, metrics: ProviderMetrics, identity: str) -> StoreTokenBudget:
+    return StoreTokenBudget(
+        lane.budgets,
+        metrics,
+        max_wait_seconds=MAX_BUDGET_WAIT_SECONDS,
+        rng=random.Random(identity),
+        terms=lane.terms.circuit,
+    )
 
 
 def provider_settings(cloud: CloudHandle, read_timeout_seconds: float) -> ProviderSettings:

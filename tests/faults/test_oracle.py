@@ -79,6 +79,12 @@ def broken(servers: Servers, workload: str) -> None:
     first_of(servers, workload)["status"] = "ERROR"
 
 
+def beside_its_lease(servers: Servers, workload: str) -> None:
+    one = next(one for one in servers if one["reservation"] is not None and one["status"] != "DELETED")
+    assert one["metadata"]["sco_workload"] == workload
+    one["reservation"] = None
+
+
 @pytest.mark.parametrize(
     ("doctor", "said"),
     [
@@ -91,6 +97,7 @@ def broken(servers: Servers, workload: str) -> None:
         (sent_away, "has metadata sco_workload=nobody"),
         (untagged, "lacks the tags"),
         (broken, "is active, its server"),
+        (beside_its_lease, "is not on a lease"),
     ],
 )
 def test_a_cloud_that_differs_is_told_of(

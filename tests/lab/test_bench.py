@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from lab.bench import durable, growth, planner, run
+from lab.bench import durable, faults, growth, planner, rebuild, run
 from lab.bench.report import Figure, percentile, write
 from lab.stack.stack import Stack
 
@@ -73,3 +73,20 @@ def test_decisions_are_measured_beside_the_yardstick(
         "placement_durable_p99_ms_at_5",
     }
     assert all(one.value > 0 for one in figures)
+
+
+def test_lost_records_are_rebuilt_and_timed(monkeypatch: pytest.MonkeyPatch, own_stack: Stack) -> None:
+    monkeypatch.setattr(rebuild, "SERVERS", 200)
+    (measured,) = asyncio.run(run._rebuilding(own_stack, lambda line: None))
+    assert measured.name == "rebuild_20k_instances_s"
+    assert measured.value > 0
+    assert "200 records" in measured.method
+
+
+def test_faults_are_lived_through_and_counted(monkeypatch: pytest.MonkeyPatch, own_stack: Stack) -> None:
+    monkeypatch.setattr(faults, "CASES", 4)
+    monkeypatch.setattr(faults, "JOBS", 1)
+    figures = {one.name: one.value for one in asyncio.run(run._faults(own_stack, lambda line: None))}
+    assert figures["provider_fault_cases"] == 4
+    assert figures["provider_fault_leaks"] == 0
+    assert 0 < figures["provider_rate_over_budget_max"] <= 1
