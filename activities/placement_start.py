@@ -73,7 +73,12 @@ class PlacementPoke:
         self._client = client
 
     async def __call__(self, place: Place, workload_id: str) -> None:
-        request = PlacementInput(
-            tenant_id=place.tenant_id, partition_id=place.partition_id, workload_id=workload_id
-        )
-        await start_placement(self._client, request, ClaimChanged(why="it lost instances"))
+        await self.tell(place.tenant_id, place.partition_id, workload_id, "it lost instances")
+
+    async def pool_drains(self, tenant_id: str, partition_id: str, workload_id: str) -> None:
+        """Plan again because a pool that the workload holds units in drains."""
+        await self.tell(tenant_id, partition_id, workload_id, "a pool that it is in drains")
+
+    async def tell(self, tenant_id: str, partition_id: str, workload_id: str, why: str) -> None:
+        request = PlacementInput(tenant_id=tenant_id, partition_id=partition_id, workload_id=workload_id)
+        await start_placement(self._client, request, ClaimChanged(why=why))

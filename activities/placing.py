@@ -45,6 +45,8 @@ from store import decisions, fleet, outbox, planning, rankings
 from store.engine import Connection, Driver, Engine, driver_of
 from wire.events import PLACEMENT_DECIDED
 
+# What a decision runs into when a pool filled up, or left its active state, after it was read.
+CHANGED_MEANWHILE = ("never_double_booked_check", "pool_takes_slots")
 ATTEMPTS_WHEN_CONTENDED = 6
 log = structlog.get_logger("placing")
 
@@ -111,7 +113,7 @@ class PlacingActivities:
                     async with self._engine.begin() as connection:
                         answer, listed = await self._decide(connection, request, fresh=attempt > 0)
             except CheckViolation as error:
-                if "never_double_booked" not in str(error.diag.constraint_name):
+                if not str(error.diag.constraint_name).endswith(CHANGED_MEANWHILE):
                     raise
                 metrics.CONTENDED.inc()
                 continue

@@ -18,7 +18,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Lifespan
 
-from api import audits, claims, contracts, partitions, placements, pools, refusals, regions, status, workloads
+from api import (
+    audits,
+    claims,
+    contracts,
+    partitions,
+    placements,
+    pool_life,
+    pools,
+    refusals,
+    regions,
+    status,
+    workloads,
+)
 from api.deps import Deps
 from api.gate import Gate
 from api.observe import HttpMetrics, Observe
@@ -75,7 +87,18 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     )
     # Before the pools, whose paths would match theirs.
     app.include_router(placements.decisions_router)
-    for module in (pools, partitions, regions, audits, contracts, workloads, claims, placements, status):
+    for module in (
+        pools,
+        pool_life,
+        partitions,
+        regions,
+        audits,
+        contracts,
+        workloads,
+        claims,
+        placements,
+        status,
+    ):
         app.include_router(module.router)
     for screens in (pages, audit_pages):
         app.include_router(screens.router, include_in_schema=False)

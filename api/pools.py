@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response, status
+from fastapi import APIRouter, Query, Request, Response, status
 from pydantic import Field
 
-from api import problems
-from api.deps import Deps, PoolPath, Tenant, Uses
+from api.deps import Deps, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
-from api.problems import Problem
 from api.shapes import Body, Line, View, json_text
 from domain.ids import event_id
 from domain.placement.liveness import PoolPulse, live_of
@@ -33,9 +31,10 @@ from domain.reasons import REASON_TEXT, Reason
 from store import decisions, outbox, registry
 from store.engine import Connection
 from store.idempotency import Answer
-from wire.events import POOL_REGISTERED, POOL_STATE_CHANGED
+from wire.events import POOL_REGISTERED
 
-router = APIRouter(prefix="/factory/compute-pools", tags=["compute pools"])
+POOLS = "/factory/compute-pools"
+router = APIRouter(prefix=POOLS, tags=["compute pools"])
 Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6)]
 
@@ -101,6 +100,8 @@ class PoolView(View):
     cold_start_seconds: int
     endpoint_ref: str | None
     version: int
+    draining_since: datetime | None
+    drained_at: datetime | None
     placeable: bool
     not_placeable_reason: Reason | None
     not_placeable_text: str | None
@@ -149,7 +150,8 @@ async def _view(connection: Connection, deps: Deps, pool: Pool) -> PoolView:
     return pool_view(pool, pulses[pool.pool_id], deps)
 
 
-def _etag(version: int) -> str:
+def etag(version: int) -> str:
+    """The strong tag of a version: it names what people change of a pool, not what is reported of it."""
     return f'"{version}"'
 
 
@@ -170,7 +172,7 @@ async def register_pool(
             await _announce_registered(connection, facts)
         pool = await registry.find_pool(connection, tenant_id, facts.pool_id)
         view = await _view(connection, deps, pool)
-        headers = {"ETag": _etag(pool.version), "Location": f"{router.prefix}/{pool.pool_id}"}
+        headers = {"ETag": etag(pool.version), "Location": f"{router.prefix}/{pool.pool_id}"}
         return Answer(status.HTTP_201_CREATED if new else status.HTTP_200_OK, json_text(view), headers)
 
     return await once(deps, keyed(request, tenant_id, idempotency_key, await request.body()), work)
@@ -188,6 +190,7 @@ async def _announce_registered(connection: Connection, facts: PoolFacts) -> None
             "tenantId": facts.tenant_id,
             "kind": facts.kind.value,
             "region": facts.region,
+            "securityBoundary": facts.security_boundary.value,
             "hall": facts.hall,
             "skuFamily": facts.sku_family,
             "size": facts.size,
@@ -212,66 +215,4 @@ async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id
     return PoolPage(
         items=[pool_view(pool, pulses[pool.pool_id], deps) for pool in page if pool.pool_id in pulses],
         next_page_token=token,
-    )
-
-
-@router.get("/{poolId}")
-async def get_pool(pool_id: PoolPath, response: Response, deps: Uses, tenant_id: Tenant) -> PoolView:
-    """One pool; its ETag is for If-Match."""
-    async with deps.engine.connect() as connection:
-        pool = await registry.find_pool(connection, tenant_id, pool_id)
-        response.headers["ETag"] = _etag(pool.version)
-        return await _view(connection, deps, pool)
-
-
-@router.post("/{poolId}/activate", response_model=PoolView)
-async def activate_pool(
-    *,
-    pool_id: PoolPath,
-    request: Request,
-    deps: Uses,
-    tenant_id: Tenant,
-    if_match: Annotated[str | None, Header(alias="If-Match", max_length=64)] = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    """Make a draft pool active. Refused where the state has no such step, or the version is another."""
-    version = _version_of(if_match)
-
-    async def work(connection: Connection) -> Answer:
-        before, pool = await registry.change_state(connection, tenant_id, pool_id, "activate", version)
-        await _announce_changed(connection, before, pool)
-        view = await _view(connection, deps, pool)
-        return Answer(status.HTTP_200_OK, json_text(view), {"ETag": _etag(pool.version)})
-
-    condition = (if_match or "").encode()
-    return await once(deps, keyed(request, tenant_id, idempotency_key, condition), work)
-
-
-def _version_of(if_match: str | None) -> int | None:
-    if if_match is None or if_match.strip() == "*":
-        return None
-    tag = if_match.strip()
-    number = tag[1:-1] if len(tag) > 2 and tag[0] == tag[-1] == '"' else ""  # noqa: PLR2004 two quotes
-    if number.isascii() and number.isdigit() and len(number) <= 18:  # noqa: PLR2004 fits a bigint
-        return int(number)
-    raise Problem(
-        problems.VERSION_CONFLICT, f"If-Match {tag!a} is no ETag of a pool; allowed are one ETag or *"
-    )
-
-
-async def _announce_changed(connection: Connection, before: PoolState, pool: Pool) -> None:
-    """One event per version: the version changes with every step, so no step has the id of another."""
-    await outbox.add_event(
-        connection,
-        tenant_id=pool.tenant_id,
-        event_id=event_id(POOL_STATE_CHANGED, f"{pool.tenant_id}/{pool.pool_id}/{pool.version}"),
-        topic=POOL_STATE_CHANGED,
-        key=pool.pool_id,
-        payload={
-            "poolId": pool.pool_id,
-            "tenantId": pool.tenant_id,
-            "from": before.value,
-            "to": pool.state.value,
-            "version": pool.version,
-        },
     )

@@ -18,3 +18,9 @@ class Starter(Protocol):
         self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str
     ) -> str:
         """The workflow id, once the worker of partition `served_by` has the audit."""
+
+    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+        """The workflow id, once the drain of a pool is started, or told where it runs."""
+
+    async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
+        """Let the drain of a pool look at what the pool has become, if one runs."""

@@ -108,10 +108,28 @@ NO_CLAIM = Kind(
 )
 DUPLICATE_POOL = Kind("duplicate_pool", 409, "The pool exists with other facts", "Choose another poolId.")
 NO_SUCH_STEP = Kind(
-    "no_such_step", 409, "The pool's state has no such step", "Read the pool and its state first."
+    "no_such_step", 409, "The pool's state has no such step", "Take one of the steps in `allowedActions`."
+)
+POOL_HOLDS = Kind(
+    "pool_holds",
+    409,
+    "The pool still holds something",
+    "Wait until GET of the pool says drainedAt: what it holds is planned elsewhere meanwhile. Or resume it.",
 )
 VERSION_CONFLICT = Kind(
     "version_conflict", 412, "The pool changed meanwhile", "Read it again and send its new ETag in If-Match."
+)
+VERSION_REQUIRED = Kind(
+    "version_required",
+    428,
+    "The request must say which version of the pool it means",
+    "Read the pool and send its ETag in If-Match, or If-Match: * for whatever version it has.",
+)
+FIXED_FACT = Kind(
+    "fixed_fact",
+    422,
+    "Facts are fixed when a pool is registered",
+    "Send only what may change. For other facts register another pool, and drain this one.",
 )
 WORKLOAD_DIFFERS = Kind(
     "workload_in_other_partition", 409, "The workload is in another partition", "Choose another workloadId."

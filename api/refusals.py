@@ -22,7 +22,7 @@ from domain.intake.words import clean, shown
 from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
 from store.partitions import PartitionDiffers, UnknownRegion
-from store.registry import DuplicatePool, NoSuchStep, UnknownPool, VersionConflict
+from store.registry import DuplicatePool, UnknownPool
 from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
 
 MAX_ERRORS = 50
@@ -32,8 +32,6 @@ log = structlog.get_logger("api")
 TOLD_AS: dict[type[Exception], Kind] = {
     UnknownPool: problems.UNKNOWN_POOL,
     DuplicatePool: problems.DUPLICATE_POOL,
-    NoSuchStep: problems.NO_SUCH_STEP,
-    VersionConflict: problems.VERSION_CONFLICT,
     UnknownContract: problems.UNKNOWN_CONTRACT,
     UnknownWorkload: problems.UNKNOWN_WORKLOAD,
     UnknownPartition: problems.UNKNOWN_PARTITION,

@@ -8,12 +8,14 @@ from temporalio.client import Client
 
 from activities.audit_calls import AuditInput
 from activities.audit_start import start_audit
+from activities.drain_calls import PoolChanged, PoolDrainInput
+from activities.drain_start import start_drain, tell_drain
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
 
 
 class TemporalStarter:
-    """Starts or tells the placement of a workload, and starts audits."""
+    """Starts or tells the placement of a workload, and starts audits and drains."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -34,3 +36,14 @@ class TemporalStarter:
         """The workflow id, once Temporal has the audit. `RPCError` when Temporal does not answer."""
         request = AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)
         return await start_audit(self._client, request, served_by)
+
+    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+        """The workflow id, once Temporal has the drain. `RPCError` when Temporal does not answer."""
+        request = PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id)
+        return await start_drain(
+            self._client, request, served_by, PoolChanged(why="asked for through the API")
+        )
+
+    async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
+        """`RPCError` when Temporal does not answer; that no drain runs is none."""
+        await tell_drain(self._client, tenant_id, pool_id, PoolChanged(why="asked for through the API"))

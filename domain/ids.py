@@ -42,6 +42,10 @@ def audit_workflow_id(audit_id: UUID) -> str:
     return f"audit/{audit_id}"
 
 
+def pool_drain_workflow_id(tenant_id: str, pool_id: str) -> str:
+    return f"pool-drain/{tenant_id}/{pool_id}"
+
+
 def partition_queue(partition_id: str) -> str:
     """Task queue of one partition: adding a partition adds a queue, not code."""
     return f"partition-{partition_id}"

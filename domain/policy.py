@@ -13,6 +13,7 @@ from domain.circuit import CircuitTerms
 from domain.contract import CapShare
 from domain.leases import LeaseTerms
 from domain.model import Frozen
+from domain.pool_life import DrainTerms
 from domain.reconcile import ReconcileTerms
 
 
@@ -46,3 +47,4 @@ class Policy(Frozen):
     reconcile: ReconcileTerms = ReconcileTerms()
     circuit: CircuitTerms = CircuitTerms()
     leases: LeaseTerms = LeaseTerms()
+    drain: DrainTerms = DrainTerms()

@@ -109,3 +109,5 @@ class Pool(PoolFacts):
     cold_start_seconds: Annotated[int, Field(ge=0)] = 0
     endpoint_ref: str | None = None
     version: Annotated[int, Field(ge=1)] = 1
+    draining_since: datetime | None = None
+    drained_at: datetime | None = None

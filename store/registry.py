@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.pool import Pool, PoolFacts, PoolState, next_state
+from domain.pool import Pool, PoolFacts, PoolState
 from store.engine import Connection
 from store.tables import correlation_groups, pool_capacity, pools
 
@@ -26,14 +26,6 @@ class DuplicatePool(ValueError):
 
 class UnknownPool(LookupError):
     """No pool of this id belongs to the tenant."""
-
-
-class NoSuchStep(ValueError):
-    """The pool's state has no such step."""
-
-
-class VersionConflict(ValueError):
-    """The pool changed since the caller read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +62,8 @@ def _pool_query() -> sa.Select[Any]:
         pools.c.state,
         pools.c.endpoint_ref,
         pools.c.version,
+        pools.c.draining_since,
+        pools.c.drained_at,
         pool_capacity.c.capacity_instances,
         pool_capacity.c.reserved_instances,
         pool_capacity.c.utilization,
@@ -158,32 +152,6 @@ async def list_pools(
             query = query.where(pools.c[name] == value)
     rows = (await connection.execute(query.order_by(pools.c.pool_id).limit(limit))).mappings()
     return [_pool(row) for row in rows]
-
-
-async def change_state(
-    connection: Connection, tenant_id: str, pool_id: str, action: str, expected_version: int | None
-) -> tuple[PoolState, Pool]:
-    """Take one step in the life of a pool; returns the state before and the pool after."""
-    query = sa.select(pools.c.state, pools.c.version).where(
-        pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id
-    )
-    row = (await connection.execute(query.with_for_update())).first()
-    if row is None:
-        raise UnknownPool(f"no pool {pool_id!r}: see `sco get pools` for those that exist")
-    if expected_version is not None and row.version != expected_version:
-        raise VersionConflict(
-            f"pool {pool_id!r} is at version {row.version}, not {expected_version}: read it again and retry"
-        )
-    before = PoolState(row.state)
-    after = next_state(before, action)
-    if after is None:
-        raise NoSuchStep(f"pool {pool_id!r} is {before}: it cannot {action} from there")
-    await connection.execute(
-        sa.update(pools)
-        .where(pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id)
-        .values(state=after.value, version=pools.c.version + 1, updated_at=sa.func.now())
-    )
-    return before, await find_pool(connection, tenant_id, pool_id)
 
 
 async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequence[str]) -> None:

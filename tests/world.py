@@ -31,6 +31,7 @@ from domain.contract import Contract, Tier
 from domain.ids import placement_workflow_id
 from domain.policy import Policy
 from domain.pool import Arch
+from domain.pool_life import DrainTerms
 from domain.reconcile import ReconcileTerms
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings
@@ -56,6 +57,7 @@ POLICY = Policy(
     reconcile=ReconcileTerms(
         cycle_seconds=5, recovery_cycle_seconds=0.3, lapse_seconds=30, pace_window_seconds=5
     ),
+    drain=DrainTerms(model_patience_seconds=20, model_quiet_seconds=3, look_seconds=0.5),
 )
 
 

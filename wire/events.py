@@ -8,6 +8,8 @@ from uuid import UUID
 
 POOL_REGISTERED = "compute-pools.pools.v1.compute-pool-registered"
 POOL_STATE_CHANGED = "compute-pools.pools.v1.compute-pool-state-changed"
+POOL_DRAINED = "compute-pools.pools.v1.compute-pool-drained"
+MODEL_EVICTED = "compute-pools.cache.v1.model-evicted"
 PLACEMENT_DECIDED = "compute-pools.placement.v1.placement-decided"
 PLACEMENT_FINISHED = "compute-pools.placement.v1.placement-finished"
 

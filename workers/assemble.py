@@ -20,6 +20,7 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 from activities.acquiring import AcquiringActivities
 from activities.adopting import Adoptions
 from activities.auditing import AuditingActivities, AuditRecordsActivities
+from activities.draining import DrainingActivities
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
 from activities.leasing import LeasingActivities
@@ -49,12 +50,15 @@ from workers.settings import WorkerSettings
 from workflows.audit import Audit
 from workflows.leases import LeaseWatch
 from workflows.placement import Placement
+from workflows.pool_drain import PoolDrain
 from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, PlacementSweep, Scoring
 from workflows.signals import ForgivingSignals
 
 # Every workflow that this code may have to replay, whatever queue it runs on.
-WORKFLOWS: Sequence[type] = (Placement, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch)
+WORKFLOWS: Sequence[type] = (
+    *(Placement, PoolDrain, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch),
+)
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)
 # Provider calls of one region are few and slow; the token budget bounds their rate.
@@ -165,6 +169,9 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     finishing = FinishingActivities(wiring.engine)
     sweeping = SweepingActivities(wiring.engine, wiring.client)
     audits = AuditRecordsActivities(wiring.engine, now=utc_now)
+    draining = DrainingActivities(
+        wiring.engine, PlacementPoke(wiring.client).pool_drains, terms=wiring.policy.drain, now=utc_now
+    )
     return make_worker(
         wiring.client,
         partition_queue(partition_id),
@@ -177,6 +184,7 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
             finishing.plan_release,
             finishing.finish_placement,
             sweeping.sweep_placements,
+            draining.drain_pool,
             audits.open_audit,
             audits.close_audit,
         ],

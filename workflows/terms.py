@@ -79,3 +79,9 @@ LEASES_RETRY = RetryPolicy(
 )
 # What a person reads at a glance; the table holds the rest.
 PROBLEMS_SHOWN = 3
+
+# One store transaction, then a start for each workload that holds units in the pool.
+DRAIN_LOOK_TIMEOUT = timedelta(seconds=60)
+# How the drain of a pool ends.
+DRAINED = "drained"
+RESUMED = "resumed"

@@ -14,6 +14,7 @@ from api.contracts import cap_warnings, terms_under
 from api.deps import Deps, PoolPath, Tenant, Uses, WorkloadPath
 from api.explanation_view import CandidateView, explanation_view
 from api.placements import generation_view, placement_view
+from api.pool_life import pool_detail
 from api.pools import PoolView, pool_view
 from api.regions import region_view
 from api.status import status_view
@@ -109,10 +110,9 @@ async def show_pool(request: Request, pool_id: PoolPath, deps: Uses, tenant_id: 
     """One pool in full."""
     async with deps.snapshot() as connection:
         pool = await registry.find_pool(connection, tenant_id, pool_id)
-        pulses = await decisions.read_pulses(connection, tenant_id)
+        detail = await pool_detail(connection, deps, pool)
         scores = await _newest_scores(connection, tenant_id)
-    view = pool_view(pool, pulses[pool_id], deps)
-    return page(request, "pool.html", pool=view, score=scores.get(pool_id), now=deps.now())
+    return page(request, "pool.html", pool=detail, score=scores.get(pool_id), now=deps.now())
 
 
 @router.get("/ui/regions")

@@ -25,6 +25,21 @@ class Money(Answer):
     currency: str
 
 
+class LoadedModel(Answer):
+    model: str
+    vram_gb: int = 0
+    last_used_at: datetime | None = None
+
+
+class Held(Answer):
+    """What is in a pool: planned units, live instances, whose they are, and loaded models."""
+
+    units: int = 0
+    instances: int = 0
+    workloads: tuple[str, ...] = ()
+    models: tuple[LoadedModel, ...] = ()
+
+
 class Pool(Answer):
     pool_id: str
     tenant_id: str
@@ -57,6 +72,9 @@ class Pool(Answer):
     cold_start_seconds: int = 0
     endpoint_ref: str | None = None
     version: int
+    draining_since: datetime | None = None
+    drained_at: datetime | None = None
+    held: Held | None = None
     placeable: bool
     not_placeable_reason: str | None = None
     not_placeable_text: str | None = None

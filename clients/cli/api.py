@@ -81,8 +81,15 @@ class Api:
     def put(self, where: str, body: Body) -> Any:
         return self._call("PUT", where, None, body)
 
-    def post(self, where: str, body: Body | None = None, query: Query | None = None) -> Any:
-        return self._call("POST", where, query, body)
+    def post(
+        self,
+        where: str,
+        body: Body | None = None,
+        query: Query | None = None,
+        *,
+        if_match: str | None = None,
+    ) -> Any:
+        return self._call("POST", where, query, body, if_match)
 
     def listing(self, where: str, query: Query, limit: int) -> Listed:
         """The first `limit` items of a paged listing."""
@@ -107,8 +114,12 @@ class Api:
             token = following
         raise unreachable(f"{self.server} lists more than {MAX_PAGES:,} pages at {where}")
 
-    def _call(self, method: str, where: str, query: Query | None, body: Body | None) -> Any:
+    def _call(
+        self, method: str, where: str, query: Query | None, body: Body | None, if_match: str | None = None
+    ) -> Any:
         headers = {"Content-Type": body.media_type} if body else {}
+        if if_match is not None:
+            headers["If-Match"] = if_match
         if method != "GET":
             headers["Idempotency-Key"] = self._new_key()
         request = self._http.build_request(

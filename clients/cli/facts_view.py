@@ -30,12 +30,36 @@ def pool(screen: Screen, one: Pool) -> None:
                 f"{free:,} of {one.capacity_instances:,} instances; {one.reserved_instances:,} reserved",
             ),
             ("utilization", f"{percent(one.utilization)}, queue depth {one.queue_depth:,}"),
+            *_life(one),
             ("reported", moment(one.reported_at)),
             ("cold start", f"{one.cold_start_seconds:,} s"),
             ("endpoint", one.endpoint_ref or "none"),
             ("version", f"{one.version}"),
         ]
     )
+
+
+def _life(one: Pool) -> list[tuple[str, str]]:
+    """What the pool holds, and how far its drain is."""
+    rows = [("holds", held_text(one))] if one.held is not None else []
+    if one.draining_since is not None:
+        rows.append(("draining since", moment(one.draining_since)))
+        rows.append(("drained", moment(one.drained_at) if one.drained_at is not None else "not yet"))
+    return rows
+
+
+def held_text(one: Pool) -> str:
+    """Such as `4 units on 2 instances of orders, web; models llama-70b`."""
+    held = one.held
+    if held is None:
+        return "what the server did not say"
+    parts = []
+    if held.units or held.instances:
+        whose = f" of {', '.join(held.workloads)}" if held.workloads else ""
+        parts.append(f"{held.units:,} units on {held.instances:,} instances{whose}")
+    if held.models:
+        parts.append(f"models {', '.join(model.model for model in held.models)}")
+    return "; ".join(parts) or "nothing"
 
 
 def _instance(one: Pool) -> str:

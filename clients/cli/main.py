@@ -16,7 +16,7 @@ from uuid import uuid4
 import typer
 
 from clients.cli.api import Api, Clock
-from clients.cli.commands import describe
+from clients.cli.commands import describe, pools
 from clients.cli.commands.apply import apply
 from clients.cli.commands.audit import audit
 from clients.cli.commands.claim import claim, place, scale
@@ -56,7 +56,10 @@ app.add_typer(get, name="get")
 app.add_typer(describe.describe, name="describe")
 app.command()(explain)
 app.command()(audit)
-app.add_typer(describe.activate, name="activate")
+app.add_typer(pools.activate, name="activate")
+app.add_typer(pools.drain, name="drain")
+app.add_typer(pools.resume, name="resume")
+app.add_typer(pools.retire, name="retire")
 app.command()(regions)
 app.command()(status)
 

@@ -75,6 +75,8 @@ pools = Table(
     Column("version", BigInteger, nullable=False, server_default=text("1")),
     moment("created_at", now=True),
     moment("updated_at", now=True),
+    moment("draining_since", nullable=True),
+    moment("drained_at", nullable=True),
     PrimaryKeyConstraint("tenant_id", "pool_id"),
     ForeignKeyConstraint(
         ["tenant_id", "group_id"], ["correlation_groups.tenant_id", "correlation_groups.group_id"]
@@ -86,6 +88,7 @@ pools = Table(
     one_of("purchase_model", PurchaseModel),
     CheckConstraint("price_per_hour_usd >= 0", name="price_not_negative"),
     CheckConstraint("guaranteed_price_per_hour_usd > 0", name="guaranteed_price_positive"),
+    CheckConstraint("drained_at IS NULL OR draining_since IS NOT NULL", name="drained_after_draining"),
     CheckConstraint("cpu_cores > 0 AND ram_gb > 0 AND gpu_count >= 0 AND vram_gb >= 0", name="sizes"),
     Index(None, "region", "purchase_model"),
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from domain.policy import PlacementPolicy
-from store import registry
+from domain.pool_life import PoolAction
+from store import pool_life
+from store.pool_life import Stepped
 from tests.activities.deciding import Placer, counts_are_right, halls
 from tests.estates import TENANT, Estate, contract
 
@@ -127,12 +129,13 @@ async def test_a_pool_is_drained_through_its_own_life(estate: Estate) -> None:
     """The registry's step is what the next decision sees, and resuming opens the pool again."""
     placer = await running(estate)
     async with estate.engine.begin() as connection:
-        before, after = await registry.change_state(connection, TENANT, POOL, "drain", 1)
-    assert (before, after.state, after.version) == ("active", "draining", 2)
+        done = await pool_life.take_step(connection, TENANT, POOL, PoolAction.DRAIN, 1, at=estate.clock())
+    assert isinstance(done, Stepped)
+    assert (done.before, done.pool.state, done.pool.version) == ("active", "draining", 2)
     await placer.decide()
     assert POOL not in await placer.held()
     async with estate.engine.begin() as connection:
-        await registry.change_state(connection, TENANT, POOL, "resume", 2)
+        await pool_life.take_step(connection, TENANT, POOL, PoolAction.RESUME, 2, at=estate.clock())
     await placer.give_back()
     await placer.place(30)
     assert POOL in await placer.held()

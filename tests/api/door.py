@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.placement_calls import Decided
 from api.app import create_app
 from api.deps import Deps
-from domain.ids import audit_workflow_id, placement_workflow_id
+from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
 from tests.activities.deciding import Placer
 from tests.domain.worlds import estate as every_pool
 from tests.estates import Estate
@@ -31,6 +31,8 @@ class RecordingStarter:
     def __init__(self) -> None:
         self.started: list[tuple[str, str, str, int | None]] = []
         self.audits: list[tuple[str, UUID, str | None, str]] = []
+        self.drains: list[tuple[str, str, str]] = []
+        self.told: list[tuple[str, str]] = []
         self.down = False
 
     async def start(
@@ -48,6 +50,17 @@ class RecordingStarter:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
         self.audits.append((tenant_id, audit_id, partition_id, served_by))
         return audit_workflow_id(audit_id)
+
+    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.drains.append((tenant_id, pool_id, served_by))
+        return pool_drain_workflow_id(tenant_id, pool_id)
+
+    async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.told.append((tenant_id, pool_id))
 
     async def reachable(self) -> bool:
         return not self.down
@@ -70,6 +83,9 @@ class Door:
 
     async def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, **options)
+
+    async def patch(self, path: str, body: Any, **options: Any) -> httpx2.Response:
+        return await self.http.patch(path, json=body, **options)
 
     async def put(self, path: str, body: Any) -> httpx2.Response:
         return await self.http.put(path, json=body)

@@ -20,7 +20,7 @@ MANY = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-JSON = {"Content-Type": "application/json"}
+JSON = {"Content-Type": "application/json", "If-Match": "*"}
 SHARP = [
     "",
     "\x00",
@@ -42,6 +42,12 @@ VALUES = st.recursive(
 )
 VALID: dict[str, dict[str, Any]] = {
     "POST /factory/compute-pools": FACTS,
+    "PATCH /factory/compute-pools/eu-north-h1-gp-m": {
+        "pricePerHourUsd": "0.4",
+        "guaranteedPricePerHourUsd": "1.2",
+        "endpointRef": "https://pool.example/v1",
+        "coldStartSeconds": 30,
+    },
     "PUT /contracts/fuzzed": T1 | {"poolCapShare": "0.2", "repoCommit": "abc", "drainBudgetSeconds": 60},
     "PUT /workloads/fuzzed": ORDERS,
     "PUT /partitions/fuzzed": {"region": "eu-north", "scheduler": "slurm"},
@@ -168,6 +174,8 @@ async def test_headers_of_anything(read_door: Door, headers: dict[str, str]) -> 
     sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     for method, path in (
         ("POST", "/factory/compute-pools/eu-north-h1-gp-m/activate"),
+        ("POST", "/factory/compute-pools/eu-north-h1-gp-m/retire"),
+        ("PATCH", "/factory/compute-pools/eu-north-h1-gp-m"),
         ("POST", "/workloads/orders-daily/scale"),
     ):
         must_be_an_answer(await read_door.http.request(method, path, content=b'{"units": 1}', headers=sent))

@@ -119,7 +119,7 @@ async def test_a_page_of_another_site_changes_nothing(read_door: Door, headers: 
     where = "/factory/compute-pools/eu-north-h1-gp-m/activate"
     problem(await read_door.post(where, headers=headers), 403, "foreign_origin")
     own = {"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}
-    problem(await read_door.post(where, headers=own), 409, "no_such_step")
+    problem(await read_door.post(where, headers=own), 428, "version_required")
 
 
 async def test_every_answer_has_its_request_id_and_guards(read_door: Door) -> None:

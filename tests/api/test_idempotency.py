@@ -49,11 +49,16 @@ async def test_a_key_stands_for_one_path(door: Door) -> None:
 
 
 async def test_a_refused_request_leaves_its_key_free(door: Door) -> None:
-    problem(await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=KEY), 404, "unknown_pool")
+    headers = KEY | {"If-Match": "*"}
+    problem(
+        await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=headers),
+        404,
+        "unknown_pool",
+    )
     await door.post(POOLS, FACTS)
-    answer = await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=KEY)
+    answer = await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=headers)
     assert answer.status_code == 200
-    again = await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=KEY)
+    again = await door.post(f"{POOLS}/eu-north-h1-gp-m/activate", headers=headers)
     assert (again.status_code, again.json()["state"]) == (200, "active")
 
 

@@ -82,9 +82,10 @@ async def test_activation_takes_one_step_and_says_so_once(door: Door) -> None:
     where = f"{POOLS}/eu-north-h1-gp-m/activate"
     problem(await door.post(where, headers={"If-Match": '"7"'}), 412, "version_conflict")
     problem(await door.post(where, headers={"If-Match": "seven"}), 412, "version_conflict")
+    problem(await door.post(where), 428, "version_required")
     answer = await door.post(where, headers={"If-Match": '"1"'})
     assert (answer.status_code, answer.json()["state"], answer.headers["etag"]) == (200, "active", '"2"')
-    problem(await door.post(where), 409, "no_such_step")
+    problem(await door.post(where, headers={"If-Match": "*"}), 409, "no_such_step")
     problem(await door.post(f"{POOLS}/nobody/activate"), 404, "unknown_pool")
     events = await door.estate.rows("SELECT topic, payload FROM outbox ORDER BY sequence")
     assert [topic.rpartition(".")[2] for topic, _ in events] == [

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+HELD: dict[str, Any] = {
+    "units": 4,
+    "instances": 2,
+    "workloads": ["orders", "web"],
+    "models": [{"model": "llama", "vramGb": 40, "lastUsedAt": "2026-11-29T14:00:00Z"}],
+}
+
 
 def pool(pool_id: str, **changed: Any) -> dict[str, Any]:
     return {

@@ -34,6 +34,9 @@ COMMANDS = (
     ("scale", "orders-daily", "--units", "3"),
     ("place", "orders-daily"),
     ("activate", "pool", "p1"),
+    ("drain", "pool", "p1"),
+    ("resume", "pool", "p1"),
+    ("retire", "pool", "p1"),
     ("status",),
     ("status", "-o", "yaml"),
 )

@@ -80,7 +80,9 @@ def test_the_page_explains_every_exit_code() -> None:
     assert [int(code) for code in codes] == [code.value for code in Exit]
 
 
-@pytest.mark.parametrize("name", ["sco", *sorted(COMMANDS), "sco get", "sco describe", "sco activate"])
+@pytest.mark.parametrize(
+    "name", ["sco", *sorted(COMMANDS), "sco get", "sco describe", "sco activate", "sco drain"]
+)
 def test_help_is_plain_and_has_examples(sco: Sco, name: str) -> None:
     ran = sco(*name.split()[1:], "--help")
     assert ran.code == 0

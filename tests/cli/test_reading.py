@@ -309,3 +309,21 @@ def test_names_from_a_server_cannot_steer_the_terminal(sco: Sco, api: FakeApi) -
     assert "\x1b" not in out
     assert "\x07" not in out
     assert "[bold]red[/bold]" in out
+
+
+def test_a_pool_that_drains_says_what_it_still_holds(sco: Sco, api: FakeApi) -> None:
+    since = {"state": "draining", "drainingSince": "2026-11-29T14:00:00Z", "drainedAt": None}
+    api.on("GET", "/factory/compute-pools/p1", document(answers.pool("p1", held=answers.HELD, **since)))
+    lines = {line.split("  ")[0]: line for line in sco("describe", "pool", "p1").out.splitlines()}
+    assert lines["holds"].endswith("4 units on 2 instances of orders, web; models llama")
+    assert "2026-11-29 14:00" in lines["draining since"]
+    assert lines["drained"].endswith("not yet")
+
+
+def test_a_drained_pool_says_when(sco: Sco, api: FakeApi) -> None:
+    nothing = {"units": 0, "instances": 0, "workloads": [], "models": []}
+    done = {"drainingSince": "2026-11-29T14:00:00Z", "drainedAt": "2026-11-29T14:30:00Z"}
+    api.on("GET", "/factory/compute-pools/p1", document(answers.pool("p1", held=nothing, **done)))
+    lines = {line.split("  ")[0]: line for line in sco("describe", "pool", "p1").out.splitlines()}
+    assert lines["holds"].endswith("nothing")
+    assert "2026-11-29 14:30" in lines["drained"]

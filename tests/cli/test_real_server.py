@@ -11,16 +11,20 @@ from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
+from temporalio.testing import ActivityEnvironment
 
 from activities.audit_calls import AuditInput, CloseAuditRequest
 from activities.auditing import AuditRecordsActivities, audit
+from activities.drain_calls import PoolDrainInput
+from activities.draining import DrainingActivities
 from activities.finishing import FinishingActivities
 from activities.placement_calls import FinishRequest
 from api.app import create_app
 from api.deps import Deps
 from clients.cli.main import main
 from domain.circuit import WELL
-from domain.ids import audit_workflow_id, placement_workflow_id
+from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
+from domain.pool_life import DrainTerms
 from store.budget import BudgetStore
 from tests.activities.deciding import Placer
 from tests.activities.provider import ScriptedCompute
@@ -61,6 +65,20 @@ class SoonPlaced:
     ) -> str:
         self._soon(self._audit(AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)))
         return audit_workflow_id(audit_id)
+
+    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+        self._soon(self._drain(PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id)))
+        return pool_drain_workflow_id(tenant_id, pool_id)
+
+    async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
+        """Here a drain is one look, which is over already."""
+
+    async def _drain(self, request: PoolDrainInput) -> None:
+        async def tell(tenant_id: str, partition_id: str, workload_id: str) -> None:
+            await self.start(tenant_id, partition_id, workload_id, None)
+
+        hands = DrainingActivities(self._estate.engine, tell, terms=DrainTerms(), now=self._estate.clock)
+        await ActivityEnvironment().run(hands.drain_pool, request)
 
     def _soon(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -177,6 +195,13 @@ async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) 
     assert "extra-pool: active" in (await sco("describe", "pool", "extra-pool")).out
     again = await sco("activate", "pool", "extra-pool", code=1)
     assert "it cannot activate from there" in again.err
+    assert "what to do: Take one of the steps" in again.err
+    assert "holds nothing" in (await sco("drain", "pool", "extra-pool")).out
+    assert "draining since" in (await sco("describe", "pool", "extra-pool")).out
+    stale = await sco("resume", "pool", "extra-pool", "--version", "1", code=1)
+    assert "is at version 3, not 1" in stale.err
+    assert (await sco("retire", "pool", "extra-pool", "--version", "3")).out == "pool extra-pool retired\n"
+    assert "extra-pool: retired" in (await sco("describe", "pool", "extra-pool")).out
 
 
 async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:

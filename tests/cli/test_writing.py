@@ -219,10 +219,25 @@ def test_scaling_sends_the_units(sco: Sco, api: FakeApi) -> None:
     assert "workload orders-daily: claim 2" in ran.out
 
 
-def test_a_pool_is_activated(sco: Sco, api: FakeApi) -> None:
-    api.on("POST", "/factory/compute-pools/p1/activate", document(answers.pool("p1")))
-    ran = sco("activate", "pool", "p1")
-    assert (ran.code, ran.out) == (0, "pool p1 activated\n")
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("activate", "pool p1 activated\n"),
+        ("drain", "pool p1 drains; it holds 4 units on 2 instances of orders, web; models llama\n"),
+        ("resume", "pool p1 resumed\n"),
+        ("retire", "pool p1 retired\n"),
+    ],
+)
+@pytest.mark.parametrize(("given", "sent"), [((), "*"), (("--version", "7"), '"7"')])
+def test_a_pool_takes_a_step(
+    sco: Sco, api: FakeApi, *, verb: str, said: str, given: tuple[str, ...], sent: str
+) -> None:
+    api.on("POST", f"/factory/compute-pools/p1/{verb}", document(answers.pool("p1", held=answers.HELD)))
+    ran = sco(verb, "pool", "p1", *given)
+    assert (ran.code, ran.out) == (0, said)
+    (call,) = api.calls
+    assert (call.headers["if-match"], call.body) == (sent, b"")
+    assert call.headers["idempotency-key"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ TRIGGERS = {
     "count_changed_slots",
     "count_removed_slots",
     "book_capacity",
+    "pool_takes_slots",
     "append_only",
     "append_only_truncate",
 }

@@ -50,6 +50,7 @@ from domain.reconcile import FleetPhase
 from lab.stack.binaries import find
 from lab.stack.temporal import SEARCH_ATTRIBUTES
 from tests.workflows.audit_hands import AuditHands
+from tests.workflows.drain_hands import DrainHands
 from workers.assemble import WORKFLOWS, make_worker
 from workers.settings import WorkerSettings
 from workflows.leases import LeaseWatch
@@ -88,6 +89,7 @@ class FakeHands:
         self.held: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = {}
         self.auditing = AuditHands(self.regions, self._called)
+        self.draining = DrainHands(self._called)
         self._decided: dict[UUID, Decided] = {}
         self._missing = 0
 
@@ -248,6 +250,7 @@ class Stage:
                 hands.sweep,
                 hands.auditing.open_audit,
                 hands.auditing.close_audit,
+                hands.draining.drain_pool,
             ],
         )
         regions = [

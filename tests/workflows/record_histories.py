@@ -20,6 +20,8 @@ from temporalio.common import RetryPolicy
 
 from activities.audit_calls import AuditInput
 from activities.audit_start import start_audit
+from activities.drain_calls import DRAIN_POOL, POOL_CHANGED, PoolChanged, PoolDrainInput
+from activities.drain_start import start_drain, tell_drain
 from activities.placement_calls import ACQUIRE, CLAIM_CHANGED, FINISH
 from activities.reconcile_calls import (
     LOOK_NOW,
@@ -232,6 +234,49 @@ async def _audited(stage: Stage, hands: FakeHands) -> Handle:
     return handle
 
 
+async def _draining(stage: Stage, hands: FakeHands) -> Handle:
+    """A drain that looked once and waits."""
+    request = PoolDrainInput(tenant_id=TENANT, pool_id=f"pool-{hands.tag}")
+    workflow_id = await start_drain(stage.client, request, hands.partition)
+    await eventually(lambda: hands.counts[DRAIN_POOL] == 1, "the first look")
+    return stage.client.get_workflow_handle(workflow_id)
+
+
+async def drained(stage: Stage, hands: FakeHands) -> Handle:
+    """A model is unloaded, units leave, and a signal makes the last look come at once."""
+    hands.draining.evicting = ("llama",)
+    handle = await _draining(stage, hands)
+    hands.draining.held = 0
+    await handle.signal(POOL_CHANGED)
+    await handle.result()
+    return handle
+
+
+async def drain_resumed(stage: Stage, hands: FakeHands) -> Handle:
+    """Looks by timer, then the pool is resumed."""
+    hands.draining.pause_seconds = 0.05
+    handle = await _draining(stage, hands)
+    await eventually(lambda: hands.counts[DRAIN_POOL] >= 3, "looks by timer")
+    hands.draining.resumed = True
+    await tell_drain(stage.client, TENANT, f"pool-{hands.tag}", PoolChanged(why="resumed"))
+    await handle.result()
+    return handle
+
+
+async def drained_for_long(stage: Stage, hands: FakeHands) -> Handle:
+    """The first run, whose history became long."""
+    hands.draining.pause_seconds = 0.05
+    handle = await _draining(stage, hands)
+    first = (await handle.describe()).run_id
+
+    async def runs_anew() -> bool:
+        return (await handle.describe()).run_id != first
+
+    await comes_true(runs_anew, "a new run")
+    await handle.terminate()
+    return stage.client.get_workflow_handle(handle.id, run_id=first)
+
+
 async def _ended(stage: Stage, run: Any, request: Any, workflow_id: str, queue: str) -> Handle:
     handle: Handle = await stage.client.start_workflow(run, request, id=workflow_id, task_queue=queue)
     await handle.result()
@@ -244,9 +289,10 @@ STORIES: Mapping[str, Story] = {
         *(placed, planned_again, shortfall, grown, shrunk, moved, coalesced, claimed_at_the_end),
         *(continued_as_new, region_unreachable, database_away, extra_arguments, cancelled),
         *(scoring, sweep, observation, leases, reconciled, reconciled_for_long, audited, audit_failed),
+        *(drained, drain_resumed, drained_for_long),
     )
 }
-LONG_STORIES = {"continued_as_new", "reconciled_for_long"}
+LONG_STORIES = {"continued_as_new", "reconciled_for_long", "drained_for_long"}
 # The sandbox would load their changed terms anew.
 WITH_OTHER_TERMS = {"region_unreachable", "database_away"}
 

@@ -12,6 +12,7 @@ from temporalio.worker import Interceptor, Replayer
 from temporalio.workflow import NondeterminismError
 
 from activities.audit_calls import AUDIT_REGION
+from activities.drain_calls import DRAIN_POOL
 from activities.leasing_calls import RENEW_LEASES
 from activities.placement_calls import (
     ACQUIRE,
@@ -85,6 +86,9 @@ def test_the_histories_hold_the_paths_they_are_named_after() -> None:
     assert told["reconciled"].count("signal") == 2
     assert told["reconciled_for_long"].count(f"+{RECONCILE_REGION}") >= 2
     assert [told[story].count(f"-{AUDIT_REGION}") for story in ("audited", "audit_failed")] == [2, 1]
+    assert (told["drained"].count(f"-{DRAIN_POOL}"), told["drained"].count("signal")) == (2, 1)
+    assert told["drain_resumed"].count(f"-{DRAIN_POOL}") >= 4
+    assert told["drained_for_long"].count(f"-{DRAIN_POOL}") >= 2
     assert (told["scoring"], told["observation"], told["leases"]) == (
         [f"+{SCORE}", f"-{SCORE}"],
         [f"+{OBSERVE}", f"-{OBSERVE}"],

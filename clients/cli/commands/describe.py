@@ -1,4 +1,4 @@
-"""`sco describe`, `sco activate` and `sco status`: one thing in full."""
+"""`sco describe` and `sco status`: one thing in full."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import typer
 from clients.cli import facts_view, workload_view
 from clients.cli.answers import Contract, Pool, Status, Workload, read
 from clients.cli.api import path
-from clients.cli.commands.options import Output, WorkloadName
+from clients.cli.commands.options import Output, PoolName, WorkloadName
 from clients.cli.screen import Format
 from clients.cli.session import checked_name, session_of
 
 describe = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show one pool, workload or contract in full."
 )
-activate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Let a pool take work.")
 
-PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
 ContractName = Annotated[
     str, typer.Argument(metavar="CONTRACT", help="The contract's name.", show_default=False)
 ]
@@ -26,7 +24,7 @@ ContractName = Annotated[
 
 @describe.command("pool")
 def describe_pool(context: typer.Context, pool: PoolName, output: Output = Format.TABLE) -> None:
-    """Show a pool: its place, size, prices and what is free.
+    """Show a pool: its place, size, prices and what it holds.
 
     \b
     Example:
@@ -72,20 +70,6 @@ def describe_contract(context: typer.Context, contract: ContractName, output: Ou
         facts_view.contract(session.screen, read(Contract, document, "the contract"))
     else:
         session.screen.document(document, output)
-
-
-@activate.command("pool")
-def activate_pool(context: typer.Context, pool: PoolName) -> None:
-    """Activate a draft pool, so that it can take work.
-
-    \b
-    Example:
-      sco activate pool eu-north-h1-gp-m
-    """
-    session = session_of(context)
-    name = checked_name("pool", pool)
-    session.api.post(path("factory", "compute-pools", name, "activate"))
-    session.screen.line(f"pool {name} activated")
 
 
 def status(context: typer.Context, output: Output = Format.TABLE) -> None:

@@ -14,6 +14,7 @@ Output = Annotated[
     Format,
     typer.Option("-o", "--output", help="How to print the answer; json and yaml are as the server gave it."),
 ]
+PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
 WorkloadName = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="The workload's name.", show_default=False)
 ]
