@@ -1,6 +1,12 @@
-"""Connections to Postgres: one async engine per process, one transaction per use."""
+"""Connections to Postgres: one async engine per process, one transaction per use.
+
+The API's engine sees no rows until `of_tenant` says whose: each transaction names its tenant to
+Postgres and forgets it with its end, so that a connection never carries one tenant to another.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from psycopg import AsyncConnection as Driver
@@ -10,7 +16,9 @@ from store import documents
 
 Connection = AsyncConnection
 Engine = AsyncEngine
-__all__ = ["Connection", "Driver", "Engine", "async_url", "create_engine", "driver_of"]
+__all__ = ["Connection", "Driver", "Engine", "async_url", "create_engine", "driver_of", "of_tenant"]
+NAME_TENANT = "SELECT set_config('sco.tenant', %(tenant)s, true)"
+TENANT_OPTION = "sco_tenant"
 
 
 def async_url(dsn: str) -> sa.URL:
@@ -21,9 +29,13 @@ def async_url(dsn: str) -> sa.URL:
     return url.set(drivername="postgresql+psycopg")
 
 
-def create_engine(dsn: str, *, pool_size: int = 10) -> AsyncEngine:
-    """An engine for this process. Connections that died with the server are replaced before use."""
-    return create_async_engine(
+def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> AsyncEngine:
+    """An engine for this process. Connections that died with the server are replaced before use.
+
+    `role` is one that the login belongs to and works as; without it the login works as itself.
+    """
+    as_role = {} if role is None else {"options": f"-c role={role}"}
+    engine = create_async_engine(
         async_url(dsn),
         pool_size=pool_size,
         max_overflow=pool_size,
@@ -33,8 +45,21 @@ def create_engine(dsn: str, *, pool_size: int = 10) -> AsyncEngine:
         hide_parameters=True,
         json_serializer=documents.dumps,
         json_deserializer=documents.loads,
-        connect_args={"connect_timeout": 5, "application_name": "sco"},
+        connect_args={"connect_timeout": 5, "application_name": "sco", **as_role},
     )
+    sa.event.listen(engine.sync_engine, "begin", _name_tenant)
+    return engine
+
+
+def of_tenant(engine: AsyncEngine, tenant_id: str) -> AsyncEngine:
+    """The same engine and connections, whose transactions see the rows of one tenant."""
+    return engine.execution_options(**{TENANT_OPTION: tenant_id})
+
+
+def _name_tenant(connection: sa.Connection) -> None:
+    tenant_id: Any = connection.get_execution_options().get(TENANT_OPTION)
+    if tenant_id is not None:
+        connection.exec_driver_sql(NAME_TENANT, {"tenant": tenant_id})
 
 
 async def driver_of(connection: AsyncConnection) -> Driver:

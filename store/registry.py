@@ -132,6 +132,15 @@ async def _refuse_other_facts(connection: Connection, facts: PoolFacts) -> None:
         )
 
 
+async def set_endpoint(connection: Connection, tenant_id: str, pool_id: str, reference: str | None) -> None:
+    """Say where a pool serves models; its version stays, since this belongs to its registration."""
+    await connection.execute(
+        sa.update(pools)
+        .where(pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id)
+        .values(endpoint_ref=reference)
+    )
+
+
 async def find_pool(connection: Connection, tenant_id: str, pool_id: str) -> Pool:
     """One pool, or `UnknownPool`."""
     query = _pool_query().where(pools.c.tenant_id == tenant_id, pools.c.pool_id == pool_id)

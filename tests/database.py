@@ -14,6 +14,7 @@ from psycopg import sql
 from lab.stack import Stack
 from store import migrate
 from store.engine import Engine, create_engine
+from store.roles import SERVICE_ROLE, TENANT_ROLE
 from store.tables import metadata
 from tests.stack_fixtures import fresh_database
 
@@ -62,6 +63,20 @@ async def shared_engine(shared_dsn: str) -> AsyncIterator[Engine]:
         yield own
 
 
+@pytest_asyncio.fixture
+async def tenant_engine(dsn: str) -> AsyncIterator[Engine]:
+    """The engine of an API: it sees no rows until `of_tenant` names one."""
+    async with opened(dsn, role=TENANT_ROLE) as own:
+        yield own
+
+
+@pytest_asyncio.fixture
+async def service_engine(dsn: str) -> AsyncIterator[Engine]:
+    """The engine of a worker: it sees the rows of every tenant."""
+    async with opened(dsn, role=SERVICE_ROLE) as own:
+        yield own
+
+
 @contextmanager
 def empty_database(stack: Stack, template: str, spare: list[str]) -> Iterator[str]:
     """A spare database or a copy of `template`. Its rows are deleted, which is faster than dropping it."""
@@ -85,7 +100,7 @@ def bare_database(stack: Stack) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def opened(dsn: str, *, pool_size: int = 10) -> AsyncIterator[Engine]:
-    own = create_engine(dsn, pool_size=pool_size)
+async def opened(dsn: str, *, pool_size: int = 10, role: str | None = None) -> AsyncIterator[Engine]:
+    own = create_engine(dsn, pool_size=pool_size, role=role)
     yield own
     await own.dispose()

@@ -3,6 +3,7 @@
 - `instances` holds one row per slot: a slot is planned once and has at most one server.
 - `reservations.instances` is the number of live slots; a trigger keeps it.
 - `pool_capacity.reserved_instances` is the sum of reservations; a trigger keeps it and a CHECK bounds it.
+- `pool_serving.committed_vram_gb` is the memory of the models there; a trigger keeps it, a CHECK bounds it.
 
 So no transaction, whoever runs it, can book a pool twice or hold a slot that is not reserved.
 """
@@ -23,18 +24,43 @@ from store.tables.provider import (
     reconciles,
 )
 from store.tables.registry import (
-    cached_models,
     correlation_groups,
     partitions,
     pool_capacity,
     pool_history,
     pools,
 )
+from store.tables.serving import (
+    Health,
+    HealthSource,
+    LoadCause,
+    LoadOutcome,
+    ModelState,
+    PlacementOutcome,
+    PlacementState,
+    WarmStatus,
+    cached_models,
+    endpoint_reports,
+    model_loads,
+    model_placements,
+    pool_serving,
+    usage_records,
+    warm_profiles,
+    warm_requests,
+)
 
 __all__ = [
     "AuditStatus",
+    "Health",
+    "HealthSource",
+    "LoadCause",
+    "LoadOutcome",
+    "ModelState",
     "Phase",
+    "PlacementOutcome",
+    "PlacementState",
     "Standing",
+    "WarmStatus",
     "audit_log",
     "audits",
     "cached_models",
@@ -42,11 +68,14 @@ __all__ = [
     "contracts",
     "correlation_groups",
     "drifts",
+    "endpoint_reports",
     "fleet_gaps",
     "idempotency_keys",
     "instances",
     "leases",
     "metadata",
+    "model_loads",
+    "model_placements",
     "outbox",
     "partitions",
     "placement_decisions",
@@ -54,6 +83,7 @@ __all__ = [
     "pool_backoffs",
     "pool_capacity",
     "pool_history",
+    "pool_serving",
     "pools",
     "provider_budgets",
     "provider_notifications",
@@ -62,5 +92,8 @@ __all__ = [
     "reconciles",
     "reservations",
     "shortlists",
+    "usage_records",
+    "warm_profiles",
+    "warm_requests",
     "workloads",
 ]

@@ -118,20 +118,6 @@ pool_capacity = Table(
     postgresql_with={"fillfactor": 50},
 )
 
-cached_models = Table(
-    "cached_models",
-    metadata,
-    tenant(),
-    word("pool_id"),
-    word("model"),
-    moment("loaded_at"),
-    moment("last_used_at"),
-    count("vram_gb"),
-    PrimaryKeyConstraint("tenant_id", "pool_id", "model"),
-    ForeignKeyConstraint(["tenant_id", "pool_id"], ["pools.tenant_id", "pools.pool_id"]),
-    CheckConstraint("vram_gb > 0", name="vram_positive"),
-)
-
 pool_history = Table(
     "pool_history",
     metadata,
