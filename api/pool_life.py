@@ -18,9 +18,9 @@ from api import problems
 from api.deps import Deps, PoolPath, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
-from api.pools import POOLS, FullPrice, PoolView, Price, etag, pool_view
+from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_view, require_endpoint
 from api.problems import Kind, Problem, Refused
-from api.shapes import MAX_COUNT, Body, Line, View, json_text
+from api.shapes import MAX_COUNT, Body, View, json_text
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
@@ -80,7 +80,7 @@ class PoolPatch(Body):
 
     price_per_hour_usd: Price = Decimal(0)
     guaranteed_price_per_hour_usd: FullPrice = Decimal(1)
-    endpoint_ref: Annotated[Line, Field(min_length=1, max_length=255)] | None = None
+    endpoint_ref: EndpointRef | None = None
     cold_start_seconds: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
 
     @model_validator(mode="before")
@@ -142,10 +142,12 @@ async def change_pool(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Change prices, endpoint or cold start of a pool. Facts are fixed: naming one changes nothing."""
+    wanted = patch.wanted()
+    require_endpoint(wanted.get("endpoint_ref"), deps)
 
     async def work(connection: Connection) -> Answer:
         version = await _version(connection, tenant_id, pool_id, if_match)
-        done = await pool_life.change(connection, tenant_id, pool_id, patch.wanted(), version)
+        done = await pool_life.change(connection, tenant_id, pool_id, wanted, version)
         return await _answer(connection, deps, tenant_id, pool_id, done)
 
     condition = (if_match or "").encode() + b"\n" + await request.body()

@@ -9,11 +9,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response, status
 from pydantic import Field
 
+from api import problems
 from api.deps import Deps, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
+from api.problems import Problem
 from api.shapes import Body, Line, View, json_text
-from domain.ids import event_id
 from domain.placement.liveness import PoolPulse, live_of
 from domain.pool import (
     Arch,
@@ -28,10 +29,11 @@ from domain.pool import (
     SecurityBoundary,
 )
 from domain.reasons import REASON_TEXT, Reason
+from domain.serving.endpoint import MAX_LENGTH, EndpointRefusal, read_endpoint
 from store import decisions, outbox, registry
 from store.engine import Connection
 from store.idempotency import Answer
-from wire.events import POOL_REGISTERED
+from wire.payloads import ComputePoolRegistered
 
 POOLS = "/factory/compute-pools"
 router = APIRouter(prefix=POOLS, tags=["compute pools"])
@@ -39,8 +41,14 @@ Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6)]
 
 
+EndpointRef = Annotated[Line, Field(min_length=1, max_length=MAX_LENGTH)]
+
+
 class PoolRegistration(Body):
-    """The facts of a pool, fixed at registration. Prices are per instance and hour, in US dollars."""
+    """The facts of a pool, fixed at registration. Prices are per instance and hour, in US dollars.
+
+    `endpointRef` is where the pool serves models. It is no fact: PATCH of the pool changes it.
+    """
 
     pool_id: PoolId
     kind: PoolKind = PoolKind.PRIVATE_CLOUD
@@ -63,6 +71,7 @@ class PoolRegistration(Body):
     price_per_hour_usd: Price
     guaranteed_price_per_hour_usd: FullPrice
     flavor: Annotated[Line, Field(min_length=1, max_length=255)]
+    endpoint_ref: EndpointRef | None = None
 
 
 class PoolView(View):
@@ -150,6 +159,16 @@ async def _view(connection: Connection, deps: Deps, pool: Pool) -> PoolView:
     return pool_view(pool, pulses[pool.pool_id], deps)
 
 
+def require_endpoint(reference: object, deps: Deps) -> None:
+    """Refuse a reference to which no request may be sent; None, which is no endpoint, passes."""
+    if not isinstance(reference, str):
+        return
+    read = read_endpoint(reference, deps.policy.endpoints)
+    if isinstance(read, EndpointRefusal):
+        extra = {"allowed": read.allowed}
+        raise Problem(problems.ENDPOINT_REFUSED, f"endpointRef is refused: {read}", extra=extra)
+
+
 def etag(version: int) -> str:
     """The strong tag of a version: it names what people change of a pool, not what is reported of it."""
     return f'"{version}"'
@@ -164,11 +183,13 @@ async def register_pool(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Register a pool in state draft. Registering the same facts again answers 200 and changes nothing."""
-    facts = PoolFacts(tenant_id=tenant_id, **registration.model_dump())
+    require_endpoint(registration.endpoint_ref, deps)
+    facts = PoolFacts(tenant_id=tenant_id, **registration.model_dump(exclude={"endpoint_ref"}))
 
     async def work(connection: Connection) -> Answer:
         new = await registry.register_pools(connection, [facts], PoolState.DRAFT)
         if new:
+            await registry.set_endpoint(connection, tenant_id, facts.pool_id, registration.endpoint_ref)
             await _announce_registered(connection, facts)
         pool = await registry.find_pool(connection, tenant_id, facts.pool_id)
         view = await _view(connection, deps, pool)
@@ -179,26 +200,19 @@ async def register_pool(
 
 
 async def _announce_registered(connection: Connection, facts: PoolFacts) -> None:
-    await outbox.add_event(
-        connection,
+    payload = ComputePoolRegistered(
+        pool_id=facts.pool_id,
         tenant_id=facts.tenant_id,
-        event_id=event_id(POOL_REGISTERED, f"{facts.tenant_id}/{facts.pool_id}"),
-        topic=POOL_REGISTERED,
-        key=facts.pool_id,
-        payload={
-            "poolId": facts.pool_id,
-            "tenantId": facts.tenant_id,
-            "kind": facts.kind.value,
-            "region": facts.region,
-            "securityBoundary": facts.security_boundary.value,
-            "hall": facts.hall,
-            "skuFamily": facts.sku_family,
-            "size": facts.size,
-            "purchaseModel": facts.purchase_model.value,
-            "groupId": facts.group_id,
-            "state": PoolState.DRAFT.value,
-        },
+        kind=facts.kind,
+        region=facts.region,
+        security_boundary=facts.security_boundary,
+        hall=facts.hall,
+        sku_family=facts.sku_family,
+        size=facts.size,
+        purchase_model=facts.purchase_model,
+        group_id=facts.group_id,
     )
+    await outbox.add_event(connection, payload, once=facts.pool_id)
 
 
 @router.get("")

@@ -131,6 +131,12 @@ FIXED_FACT = Kind(
     "Facts are fixed when a pool is registered",
     "Send only what may change. For other facts register another pool, and drain this one.",
 )
+ENDPOINT_REFUSED = Kind(
+    "endpoint_refused",
+    422,
+    "No request may be sent to this endpoint",
+    "Send a reference as `allowed` says. Who runs the platform may widen it: `endpoints` in the policy file.",
+)
 WORKLOAD_DIFFERS = Kind(
     "workload_in_other_partition", 409, "The workload is in another partition", "Choose another workloadId."
 )

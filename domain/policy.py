@@ -15,6 +15,7 @@ from domain.leases import LeaseTerms
 from domain.model import Frozen
 from domain.pool_life import DrainTerms
 from domain.reconcile import ReconcileTerms
+from domain.serving.endpoint import EndpointTerms
 
 
 class ScoringPolicy(Frozen):
@@ -48,3 +49,4 @@ class Policy(Frozen):
     circuit: CircuitTerms = CircuitTerms()
     leases: LeaseTerms = LeaseTerms()
     drain: DrainTerms = DrainTerms()
+    endpoints: EndpointTerms = EndpointTerms()

@@ -29,7 +29,8 @@ FACTS: dict[str, Any] = {
 
 
 def test_a_registration_has_every_fact_but_the_tenant() -> None:
-    assert set(PoolRegistration.model_fields) == set(PoolFacts.model_fields) - {"tenant_id"}
+    facts = set(PoolFacts.model_fields) - {"tenant_id"}
+    assert set(PoolRegistration.model_fields) == facts | {"endpoint_ref"}
 
 
 async def test_a_new_pool_is_a_draft_and_its_registration_is_an_event(door: Door) -> None:

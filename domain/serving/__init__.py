@@ -1,0 +1,1 @@
+"""The rules of serving pools: which pool may run a model, where its endpoint may be, what is kept warm."""
