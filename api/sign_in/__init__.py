@@ -1,0 +1,1 @@
+"""Who asks: tokens and sessions become principals, and every route says whom it needs."""
