@@ -16,6 +16,7 @@ from domain.model import Frozen
 from domain.pool_life import DrainTerms
 from domain.reconcile import ReconcileTerms
 from domain.serving.endpoint import EndpointTerms
+from domain.serving.placing import ModelPlacementTerms
 
 
 class ScoringPolicy(Frozen):
@@ -50,3 +51,4 @@ class Policy(Frozen):
     leases: LeaseTerms = LeaseTerms()
     drain: DrainTerms = DrainTerms()
     endpoints: EndpointTerms = EndpointTerms()
+    model_placement: ModelPlacementTerms = ModelPlacementTerms()

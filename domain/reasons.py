@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why one pool is not (or not further) used for one claim."""
+    """Why one pool is not (or not further) used for one claim, or for one model."""
 
     ARCH = "arch"
     GPU = "gpu"
@@ -20,6 +20,7 @@ class Reason(StrEnum):
     CPU = "cpu"
     MEMORY = "memory"
     PRICE = "price"
+    LATENCY = "latency"
     DISCOUNT = "discount"
     INTERRUPTION_RATE = "interruption_rate"
     CAPACITY = "capacity"
@@ -46,6 +47,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.CPU: "one instance has fewer vCPUs than the largest unit",
     Reason.MEMORY: "one instance has less memory than the largest unit",
     Reason.PRICE: "its price is above the maximum of the claim",
+    Reason.LATENCY: "it would start later than the latency class allows",
     Reason.DISCOUNT: "it costs more than the discount limit allows, against the guaranteed rate",
     Reason.INTERRUPTION_RATE: "it is reclaimed more often than the contract tolerates",
     Reason.CAPACITY: "it has no free capacity left",
@@ -60,6 +62,22 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.HALL_SPREAD: "its hall already holds an even share of the claim",
     Reason.OUTSCORED: "better pools already covered the claim",
     Reason.PURCHASE_MODEL: "its purchase model does not serve this part of the claim",
+}
+
+# The same for a model, where a reason says something else of a serving pool than of a claim's instances.
+MODEL_REASON_TEXT: dict[Reason, str] = {
+    Reason.BOUNDARY: "its security boundary is less strict than the model requires",
+    Reason.REGION: "its region is not among those that the model may run in",
+    Reason.MEMORY: "it has less accelerator memory in all than the model needs",
+    Reason.PRICE: "its price per hour is above the maximum",
+    Reason.LATENCY: "loading the model and working off its queue take longer than the latency class allows",
+    Reason.STATE: "it is not Active, or it has no serving endpoint",
+    Reason.STALE: "its last utilization report is older than the staleness window",
+    Reason.DEGRADED: "its endpoint failed its probes, or was reported down",
+    Reason.EXCLUDED: "it is excluded after reclaims, or its hall is lost",
+    Reason.PROBATION: "it is in probation after an exclusion",
+    Reason.CAPACITY: "too little of its accelerator memory is free now, and the model is not on it",
+    Reason.OUTSCORED: "another pool scored higher",
 }
 
 
