@@ -14,12 +14,11 @@ from activities.placement_calls import (
     ReleasePlan,
     WorkloadRequest,
 )
-from domain.ids import event_id
 from domain.reasons import ShortfallReason
 from store import fleet, outbox, releases, workloads
 from store.engine import Engine
 from store.tables import Phase
-from wire.events import PLACEMENT_FINISHED
+from wire.payloads import PlacementFinished
 
 log = structlog.get_logger("finishing")
 
@@ -71,23 +70,17 @@ class FinishingActivities:
                 shortfall_units=missing,
                 shortfall_reason=reason,
             )
-            await outbox.add_event(
-                connection,
+            told = PlacementFinished(
                 tenant_id=request.tenant_id,
-                event_id=event_id(PLACEMENT_FINISHED, str(request.finish_id)),
-                topic=PLACEMENT_FINISHED,
-                key=request.workload_id,
-                payload={
-                    "tenantId": request.tenant_id,
-                    "workloadId": request.workload_id,
-                    "phase": finished.phase,
-                    "units": finished.units,
-                    "placedUnits": placed,
-                    "activeInstances": finished.active_instances,
-                    "shortfallUnits": missing,
-                    "shortfallReason": reason,
-                },
+                workload_id=request.workload_id,
+                phase=finished.phase,
+                units=finished.units,
+                placed_units=placed,
+                active_instances=finished.active_instances,
+                shortfall_units=missing,
+                shortfall_reason=reason,
             )
+            await outbox.add_event(connection, told, once=str(request.finish_id))
         metrics.FINISHED.labels(finished.phase).inc()
         log.info("placement_finished", workload=request.workload_id, **finished.model_dump())
         return finished

@@ -33,7 +33,6 @@ from activities.plan_rows import (
 )
 from activities.shortlisting import ShortlistCache
 from domain.claim import Demand
-from domain.ids import event_id
 from domain.placement.caps import Terms, cap_units
 from domain.placement.draft import Live
 from domain.placement.filters import RequirementClass, Shortlist, pool_cap_units_that_matter
@@ -43,7 +42,7 @@ from domain.placement.scoring import Ranking
 from domain.policy import PlacementPolicy
 from store import decisions, fleet, outbox, planning, rankings
 from store.engine import Connection, Driver, Engine, driver_of
-from wire.events import PLACEMENT_DECIDED
+from wire.payloads import PlanCommitted
 
 # What a decision runs into when a pool filled up, or left its active state, after it was read.
 CHANGED_MEANWHILE = ("never_double_booked_check", "pool_takes_slots")
@@ -251,22 +250,16 @@ class PlacingActivities:
 
     async def _announce(self, driver: Driver, intent: _Intent, answer: Plan) -> None:
         request = intent.request
-        await outbox.add_event(
-            driver,
+        payload = PlanCommitted(
+            placement_id=request.decision_id,
             tenant_id=request.tenant_id,
-            event_id=event_id(PLACEMENT_DECIDED, str(request.decision_id)),
-            topic=PLACEMENT_DECIDED,
-            key=request.workload_id,
-            payload={
-                "placementId": str(request.decision_id),
-                "tenantId": request.tenant_id,
-                "workloadId": request.workload_id,
-                "generation": intent.common["generation"],
-                "outcome": outcome_of(answer),
-                "units": answer.caps.units,
-                "placedUnits": answer.placed_units,
-            },
+            workload_id=request.workload_id,
+            generation=intent.common["generation"],
+            outcome=outcome_of(answer),
+            units=answer.caps.units,
+            placed_units=answer.placed_units,
         )
+        await outbox.add_event(driver, payload, once=str(request.decision_id))
 
     def _book_in_memory(self, tenant_id: str, booked: Booking) -> None:
         """Count our own new slots at once, so that the next decision does not plan on them again."""

@@ -25,9 +25,9 @@ def slot_key(batch: str, number: int) -> str:
     return f"{batch}-{number:03d}"
 
 
-def event_id(kind: str, subject: str) -> UUID:
-    """The id of an event that can happen once to its subject: equal however often it is written."""
-    return uuid5(SPACE, f"{kind}/{subject}")
+def event_id(kind: str, tenant_id: str, once: str) -> UUID:
+    """The id of what happens once in a tenant, as `once` names it: equal however often it is written."""
+    return uuid5(SPACE, f"{kind}/{tenant_id}/{once}")
 
 
 def placement_workflow_id(partition_id: str, workload_id: str) -> str:
@@ -44,6 +44,10 @@ def audit_workflow_id(audit_id: UUID) -> str:
 
 def pool_drain_workflow_id(tenant_id: str, pool_id: str) -> str:
     return f"pool-drain/{tenant_id}/{pool_id}"
+
+
+def model_placement_workflow_id(tenant_id: str, placement_id: UUID) -> str:
+    return f"placement/model/{tenant_id}/{placement_id}"
 
 
 def partition_queue(partition_id: str) -> str:

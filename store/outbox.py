@@ -5,34 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import sqlalchemy as sa
 
+from domain.ids import event_id
 from store import documents
 from store.engine import Connection, Driver
 from store.tables import outbox
+from wire.payloads import Payload
 
+# Whoever writes of one key waits for whoever wrote of it before, so that sequences come in the order of
+# commits. The lock is taken before the sequence is drawn, and ends with the transaction.
 ADD = """
+    WITH turn AS MATERIALIZED (
+      SELECT pg_advisory_xact_lock(hashtextextended(CAST(%(tenant_id)s AS text) || '/' || %(key)s, 7261003))
+    )
     INSERT INTO outbox (tenant_id, event_id, topic, key, payload)
-    VALUES (%(tenant_id)s, %(event_id)s, %(topic)s, %(key)s, CAST(%(payload)s AS jsonb))
+    SELECT %(tenant_id)s, CAST(%(event_id)s AS uuid), %(topic)s, %(key)s, CAST(%(payload)s AS jsonb) FROM turn
     ON CONFLICT (event_id) DO NOTHING
     """
 PUBLISHING = sa.text("SELECT pg_try_advisory_xact_lock(7261002)")
 
 
-async def add_event(
-    connection: Connection | Driver,
-    *,
-    tenant_id: str,
-    event_id: UUID,
-    topic: str,
-    key: str,
-    payload: dict[str, Any],
-) -> None:
-    """Record one event in the caller's transaction. Writing the same event id again changes nothing."""
-    row: dict[str, Any] = {"tenant_id": tenant_id, "event_id": event_id, "topic": topic, "key": key}
-    row |= {"payload": documents.dumps(payload)}
+async def add_event(connection: Connection | Driver, payload: Payload, *, once: str) -> None:
+    """Record one event in the caller's transaction, best as its last statement.
+
+    `once` names what happened, within its tenant and topic: writing the same again changes nothing.
+    """
+    row: dict[str, Any] = {
+        "tenant_id": payload.tenant_id,
+        "event_id": event_id(payload.topic, payload.tenant_id, once),
+        "topic": payload.topic,
+        "key": payload.key,
+        "payload": documents.dumps(payload.document()),
+    }
     if isinstance(connection, Driver):
         await connection.execute(ADD, row)
     else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from pydantic.alias_generators import to_camel
 
-from domain.ids import event_id
 from domain.pool import Pool, PoolState
 from domain.pool_life import (
     Eviction,
@@ -24,7 +25,15 @@ from store import outbox
 from store.engine import Connection
 from store.registry import find_pool, lock_capacity
 from store.tables import cached_models, pools
-from wire.events import MODEL_EVICTED, POOL_DRAINED, POOL_STATE_CHANGED
+from wire.payloads import (
+    Change,
+    ComputePoolChanged,
+    ComputePoolDrained,
+    ComputePoolStateChanged,
+    ModelEvicted,
+)
+
+MAY_CHANGE = ("price_per_hour_usd", "guaranteed_price_per_hour_usd", "endpoint_ref", "cold_start_seconds")
 
 # A server that cannot be accounted for yet still counts: `releasing` slots end when it is gone.
 HELD = sa.text(
@@ -132,7 +141,9 @@ async def change(
             ),
             {"seconds": seconds, "tenant": tenant_id, "pool": pool_id},
         )
-    return Stepped(pool.state, await _write(connection, pool, values))
+    after_it = await _write(connection, pool, values)
+    await _announce_change(connection, pool, after_it)
+    return Stepped(pool.state, after_it)
 
 
 async def locked(connection: Connection, tenant_id: str, pool_id: str) -> Draining:
@@ -154,21 +165,11 @@ async def evict(connection: Connection, pool: Pool, evictions: Sequence[Eviction
                 cached_models.c.model == one.model.model,
             )
         )
-        await outbox.add_event(
-            connection,
-            tenant_id=pool.tenant_id,
-            event_id=event_id(
-                MODEL_EVICTED, f"{pool.tenant_id}/{pool.pool_id}/{one.model.model}/{at.isoformat()}"
-            ),
-            topic=MODEL_EVICTED,
-            key=pool.pool_id,
-            payload={
-                "poolId": pool.pool_id,
-                "tenantId": pool.tenant_id,
-                "model": one.model.model,
-                "reason": one.reason.value,
-            },
+        payload = ModelEvicted(
+            pool_id=pool.pool_id, tenant_id=pool.tenant_id, model=one.model.model, reason=one.reason
         )
+        once = f"{pool.pool_id}/{one.model.model}/{at.isoformat()}"
+        await outbox.add_event(connection, payload, once=once)
 
 
 async def record_drained(connection: Connection, pool: Pool, at: datetime) -> None:
@@ -181,21 +182,11 @@ async def record_drained(connection: Connection, pool: Pool, at: datetime) -> No
         .where(pools.c.tenant_id == pool.tenant_id, pools.c.pool_id == pool.pool_id)
         .values(drained_at=at, draining_since=sa.func.coalesce(pools.c.draining_since, at))
     )
-    await outbox.add_event(
-        connection,
-        tenant_id=pool.tenant_id,
-        event_id=event_id(
-            POOL_DRAINED, f"{pool.tenant_id}/{pool.pool_id}/{_text(pool.draining_since)}/{pool.version}"
-        ),
-        topic=POOL_DRAINED,
-        key=pool.pool_id,
-        payload={
-            "poolId": pool.pool_id,
-            "tenantId": pool.tenant_id,
-            "drainingSince": _text(pool.draining_since),
-            "drainedAt": at.isoformat(),
-        },
+    payload = ComputePoolDrained(
+        pool_id=pool.pool_id, tenant_id=pool.tenant_id, draining_since=pool.draining_since, drained_at=at
     )
+    once = f"{pool.pool_id}/{_text(pool.draining_since)}/{pool.version}"
+    await outbox.add_event(connection, payload, once=once)
 
 
 async def holders(connection: Connection, tenant_id: str, pool_id: str) -> list[tuple[str, str]]:
@@ -228,20 +219,31 @@ async def _write(connection: Connection, pool: Pool, values: Mapping[str, Any]) 
 async def _announce_step(connection: Connection, stepped: Stepped) -> None:
     """One event per version: the version changes with every step, so no step has the id of another."""
     pool = stepped.pool
-    await outbox.add_event(
-        connection,
+    payload = ComputePoolStateChanged(
+        pool_id=pool.pool_id,
         tenant_id=pool.tenant_id,
-        event_id=event_id(POOL_STATE_CHANGED, f"{pool.tenant_id}/{pool.pool_id}/{pool.version}"),
-        topic=POOL_STATE_CHANGED,
-        key=pool.pool_id,
-        payload={
-            "poolId": pool.pool_id,
-            "tenantId": pool.tenant_id,
-            "from": stepped.before.value,
-            "to": pool.state.value,
-            "version": pool.version,
-        },
+        from_state=stepped.before,
+        to_state=pool.state,
+        version=pool.version,
     )
+    await outbox.add_event(connection, payload, once=f"{pool.pool_id}/{pool.version}")
+
+
+async def _announce_change(connection: Connection, before: Pool, after: Pool) -> None:
+    """What people changed, by name, with the value before and after: one event per version."""
+    changes = tuple(
+        Change(name=to_camel(name), old=_plain(getattr(before, name)), new=_plain(getattr(after, name)))
+        for name in MAY_CHANGE
+        if getattr(before, name) != getattr(after, name)
+    )
+    payload = ComputePoolChanged(
+        pool_id=after.pool_id, tenant_id=after.tenant_id, version=after.version, changes=changes
+    )
+    await outbox.add_event(connection, payload, once=f"{after.pool_id}/{after.version}")
+
+
+def _plain(value: Decimal | str | int | None) -> str | int | None:
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _text(moment: datetime | None) -> str | None:

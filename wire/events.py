@@ -8,9 +8,12 @@ from uuid import UUID
 
 POOL_REGISTERED = "compute-pools.pools.v1.compute-pool-registered"
 POOL_STATE_CHANGED = "compute-pools.pools.v1.compute-pool-state-changed"
+POOL_CHANGED = "compute-pools.pools.v1.compute-pool-changed"
 POOL_DRAINED = "compute-pools.pools.v1.compute-pool-drained"
+MODEL_WARMED = "compute-pools.cache.v1.model-warmed"
 MODEL_EVICTED = "compute-pools.cache.v1.model-evicted"
 PLACEMENT_DECIDED = "compute-pools.placement.v1.placement-decided"
+PLAN_COMMITTED = "compute-pools.placement.v1.plan-committed"
 PLACEMENT_FINISHED = "compute-pools.placement.v1.placement-finished"
 
 STREAM = "SCO_EVENTS"

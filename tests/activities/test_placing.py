@@ -192,7 +192,7 @@ async def test_the_event_tells_whose_decision_it_is(opened: Placer) -> None:
     assert rows == [
         (
             TENANT,
-            "compute-pools.placement.v1.placement-decided",
+            "compute-pools.placement.v1.plan-committed",
             {
                 "placementId": str(decided.decision_id),
                 "tenantId": TENANT,

@@ -41,7 +41,7 @@ async def state_events(door: Door) -> list[tuple[str, str]]:
         "SELECT payload FROM outbox WHERE topic = 'compute-pools.pools.v1.compute-pool-state-changed'"
         " ORDER BY sequence"
     )
-    return [(row[0]["from"], row[0]["to"]) for row in rows]
+    return [(row[0]["fromState"], row[0]["toState"]) for row in rows]
 
 
 @pytest.mark.parametrize("state", ["draft", "active", "draining", "retired"])
@@ -175,6 +175,28 @@ async def test_a_change_is_one_version_and_changes_nothing_else(door: Door) -> N
     assert (again.json(), again.headers["etag"]) == (after, '"3"')
     gone = await door.patch(POOL, {"endpointRef": None}, headers={"If-Match": '"3"'})
     assert (gone.json()["endpointRef"], gone.json()["coldStartSeconds"]) == (None, 90)
+
+
+async def test_a_change_is_told_with_the_values_before_and_after(door: Door) -> None:
+    await in_state(door, "active")
+    price = (await door.get(POOL)).json()["pricePerHourUsd"]
+    wanted = {"pricePerHourUsd": "0.4", "endpointRef": "https://pool.example/v1", "coldStartSeconds": 0}
+    for tag in ('"2"', '"3"'):
+        assert (await door.patch(POOL, wanted, headers={"If-Match": tag})).status_code == 200
+    rows = await door.estate.rows(
+        "SELECT payload FROM outbox WHERE topic = 'compute-pools.pools.v1.compute-pool-changed'"
+    )
+    assert [row[0] for row in rows] == [
+        {
+            "poolId": POOL.rpartition("/")[2],
+            "tenantId": "platform",
+            "version": 3,
+            "changes": [
+                {"name": "pricePerHourUsd", "old": price, "new": "0.400000"},
+                {"name": "endpointRef", "old": None, "new": "https://pool.example/v1"},
+            ],
+        }
+    ]
 
 
 async def test_an_empty_change_changes_nothing(door: Door) -> None:

@@ -93,9 +93,9 @@ async def test_activation_takes_one_step_and_says_so_once(door: Door) -> None:
         "compute-pool-registered",
         "compute-pool-state-changed",
     ]
-    assert {name: events[1][1][name] for name in ("from", "to", "version")} == {
-        "from": "draft",
-        "to": "active",
+    assert {name: events[1][1][name] for name in ("fromState", "toState", "version")} == {
+        "fromState": "draft",
+        "toState": "active",
         "version": 2,
     }
 

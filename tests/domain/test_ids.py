@@ -43,11 +43,12 @@ def test_a_shape_in_words(shape: Shape, words: str) -> None:
 
 
 def test_an_event_is_the_same_event_however_often_it_is_told() -> None:
-    told = ids.event_id("placement-decided", str(ONE))
-    assert told == ids.event_id("placement-decided", str(ONE))
+    told = ids.event_id("placement-decided", "platform", str(ONE))
+    assert told == ids.event_id("placement-decided", "platform", str(ONE))
     assert told not in (
-        ids.event_id("placement-decided", str(TWO)),
-        ids.event_id("placement-finished", str(ONE)),
+        ids.event_id("placement-decided", "platform", str(TWO)),
+        ids.event_id("placement-finished", "platform", str(ONE)),
+        ids.event_id("placement-decided", "acme", str(ONE)),
     )
 
 

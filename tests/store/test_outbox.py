@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+from domain.ids import event_id
 from store import outbox
 from store.engine import Connection
 from tests.estates import TENANT, Estate
+from wire.payloads import ModelWarmed
 
-TOPIC = "compute-pools.placement.v1.placement-decided"
 
-
-async def add(connection: Connection, key: str, event_id: UUID | None = None, **payload: object) -> UUID:
-    event_id = event_id or uuid4()
-    await outbox.add_event(
-        connection, tenant_id=TENANT, event_id=event_id, topic=TOPIC, key=key, payload=payload
-    )
-    return event_id
+async def add(
+    connection: Connection, key: str, once: str | None = None, *, tenant: str = TENANT, vram_gb: int = 40
+) -> UUID:
+    once = once or str(uuid4())
+    payload = ModelWarmed(tenant_id=tenant, pool_id=key, model="llama", vram_gb=vram_gb)
+    await outbox.add_event(connection, payload, once=once)
+    return event_id(ModelWarmed.topic, tenant, once)
 
 
 async def test_an_event_written_again_stays_as_it_was(estate: Estate) -> None:
     async with estate.engine.begin() as connection:
-        event_id = await add(connection, "a", number=1)
+        told = await add(connection, "a", "load-1", vram_gb=40)
     async with estate.engine.begin() as connection:
-        await add(connection, "a", event_id, number=2)
-    assert await estate.rows("SELECT event_id, payload FROM outbox") == [(event_id, {"number": 1})]
+        await add(connection, "a", "load-1", vram_gb=80)
+    assert await estate.rows("SELECT event_id, payload->'vramGb' FROM outbox") == [(told, 40)]
+
+
+async def test_one_thing_in_two_tenants_is_two_events(estate: Estate) -> None:
+    async with estate.engine.begin() as connection:
+        ours = await add(connection, "a", "load-1")
+        theirs = await add(connection, "a", "load-1", tenant="acme")
+    assert ours != theirs
+    rows = await estate.rows("SELECT tenant_id, event_id FROM outbox ORDER BY sequence")
+    assert rows == [(TENANT, ours), ("acme", theirs)]
 
 
 async def test_an_event_goes_with_its_transaction(estate: Estate) -> None:

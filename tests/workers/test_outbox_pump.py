@@ -20,12 +20,14 @@ from nats.aio.client import Client as NatsClient
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from domain.ids import event_id
 from lab.stack import Stack
 from store import outbox
 from store.engine import Connection, Engine
 from tests.estates import TENANT, Clock, Estate
 from tests.stack_fixtures import new_folder
-from wire.events import PLACEMENT_DECIDED, PLACEMENT_FINISHED, STREAM
+from wire.events import STREAM
+from wire.payloads import ModelWarmed
 from workers import outbox_pump
 from workers.outbox_pump import OutboxPump
 
@@ -57,21 +59,17 @@ class Post:
         self.nats_url = nats_url
         self.written: dict[str, list[UUID]] = defaultdict(list)
 
-    async def write(self, key: str, *, topic: str = PLACEMENT_DECIDED, commit: bool = True) -> UUID:
-        event_id = uuid4()
+    async def write(self, key: str, *, commit: bool = True) -> UUID:
+        number = len(self.written[key]) + 1
+        payload = ModelWarmed(tenant_id=TENANT, pool_id=key, model="llama", vram_gb=number)
+        once = str(uuid4())
+        told = event_id(payload.topic, TENANT, once)
         async with self.engine.connect() as connection:
-            await outbox.add_event(
-                connection,
-                tenant_id=TENANT,
-                event_id=event_id,
-                topic=topic,
-                key=key,
-                payload={"number": len(self.written[key])},
-            )
+            await outbox.add_event(connection, payload, once=once)
             if commit:
                 await connection.commit()
-                self.written[key].append(event_id)
-        return event_id
+                self.written[key].append(told)
+        return told
 
     async def write_many(self, number: int, keys: Sequence[str] = ("a", "b", "c")) -> None:
         for place in range(number):
@@ -138,7 +136,7 @@ async def _forget_stream(client: NatsClient) -> None:
 
 async def test_events_arrive_in_order_as_cloud_events(post: Post) -> None:
     await post.write_many(2 * outbox_pump.BATCH + 50)
-    last = await post.write("a", topic=PLACEMENT_FINISHED)
+    last = await post.write("a")
     async with post.pump():
         await post.emptied()
     await post.all_arrived_once_in_order()
@@ -148,11 +146,11 @@ async def test_events_arrive_in_order_as_cloud_events(post: Post) -> None:
         "specversion": "1.0",
         "id": str(last),
         "source": "/sco/control-plane",
-        "type": PLACEMENT_FINISHED,
+        "type": ModelWarmed.topic,
         "subject": "a",
         "datacontenttype": "application/json",
         "tenantid": TENANT,
-        "data": {"number": 150},
+        "data": {"tenantId": TENANT, "poolId": "a", "model": "llama", "vramGb": 151},
     }
 
 

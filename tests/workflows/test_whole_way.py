@@ -71,4 +71,4 @@ async def test_every_step_is_told_in_order(world: World) -> None:
     workload = await world.workload()
     await world.place(workload, 5)
     topics = [row[0] for row in await world.rows(EVENTS, workload=workload)]
-    assert [topic.rsplit(".", 1)[-1] for topic in topics] == ["placement-decided", "placement-finished"]
+    assert [topic.rsplit(".", 1)[-1] for topic in topics] == ["plan-committed", "placement-finished"]
