@@ -67,13 +67,17 @@ class EndpointTerms(Frozen):
 
     `hosts` are names, or suffixes such as `*.models.example.net`; `*` is any name with a dot that is no
     punycode. `networks` are the addresses allowed besides public ones: private ranges, or loopback in a
-    laboratory. `plain_http` allows http to addresses in `networks`, and nowhere else.
+    laboratory. `plain_http` allows http to addresses in `networks`, and nowhere else. An answer may take
+    `answer_seconds`, the load of a model `load_seconds`.
     """
 
     hosts: tuple[HostPattern, ...] = (ANY_HOST,)
     networks: tuple[Network, ...] = ()
     ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (443, 8443)
     plain_http: bool = False
+    connect_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
+    answer_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    load_seconds: Annotated[float, Field(gt=0, le=7200)] = 900.0
 
 
 class EndpointAddress(NamedTuple):
