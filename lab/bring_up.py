@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from lab.control_plane import API, CLOUD, WORKER, ControlPlane
+from lab.logins import ensure_logins
 from lab.seed import PARTITIONS, TENANT, seed
 from lab.stack.errors import StackError
 from store.budget import BudgetStore
@@ -38,6 +39,7 @@ def _say_nothing(line: str) -> None:
 def bring_up(plane: ControlPlane, echo: Echo = _say_nothing, *, api: bool = True) -> None:
     """Start what does not run yet and wait until placements can be made. Raises StackError."""
     upgrade(plane.stack.postgres_dsn)
+    ensure_logins(plane.stack.postgres_dsn, plane.data_dir)
     echo("the schema is up to date")
     plane.start(CLOUD)
     echo(f"the simulated cloud runs at {plane.cloud_url}, {plane.pace.cloud_speed:g} times real time")

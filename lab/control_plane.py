@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from domain.pool import Arch
+from lab.logins import API_LOGIN, WORKER_LOGIN, dsn_of
 from lab.seed import PARTITIONS
 from lab.stack import process
 from lab.stack.errors import StackError
@@ -144,16 +145,16 @@ class ControlPlane:
             *("--nats-url", self.stack.nats_url),
         ]
 
-    def _store_environment(self) -> dict[str, str]:
+    def _store_environment(self, login: str) -> dict[str, str]:
         return {
-            "SCO_DATABASE_URL": self.stack.postgres_dsn,
+            "SCO_DATABASE_URL": dsn_of(login, self.stack.postgres_dsn, self.data_dir),
             "SCO_TEMPORAL_ADDRESS": self.stack.temporal_address,
             "SCO_TEMPORAL_NAMESPACE": self.stack.temporal_namespace,
         }
 
     def worker_environment(self) -> dict[str, str]:
         regions = sorted(json.loads(self.provider_file.read_text())["regions"])
-        return self._store_environment() | {
+        return self._store_environment(WORKER_LOGIN) | {
             "SCO_NATS_URL": self.stack.nats_url,
             "SCO_PARTITIONS": ",".join(sorted(PARTITIONS)),
             "SCO_REGIONS": ",".join(regions),
@@ -185,7 +186,7 @@ class ControlPlane:
         return path
 
     def _api_environment(self) -> dict[str, str]:
-        return self._store_environment() | {
+        return self._store_environment(API_LOGIN) | {
             "SCO_API_HOST": LOOPBACK,
             "SCO_API_PORT": str(self._port(API)),
             "SCO_TEMPORAL_UI_URL": self.stack.web_ui_url,

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from psycopg import sql
 
+from lab.logins import API_LOGIN, WORKER_LOGIN, dsn_of, ensure_logins
 from lab.stack import Stack
 from store import migrate
 from store.engine import Engine, create_engine
@@ -47,6 +48,20 @@ def shared_dsn(stack: Stack, migrated: str, spare: list[str]) -> Iterator[str]:
     """The same for all tests of a module, which must not meet each other's rows."""
     with empty_database(stack, migrated, spare) as own:
         yield own
+
+
+@pytest.fixture
+def service_dsn(stack: Stack, dsn: str) -> str:
+    """The DSN of a worker's login to the test's own database."""
+    ensure_logins(dsn, stack.data_dir)
+    return dsn_of(WORKER_LOGIN, dsn, stack.data_dir)
+
+
+@pytest.fixture
+def api_dsn(stack: Stack, dsn: str) -> str:
+    """The DSN of an API's login to the test's own database."""
+    ensure_logins(dsn, stack.data_dir)
+    return dsn_of(API_LOGIN, dsn, stack.data_dir)
 
 
 @pytest_asyncio.fixture

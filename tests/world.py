@@ -36,6 +36,7 @@ from domain.reconcile import ReconcileTerms
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings
 from lab.control_plane import IMAGE
+from lab.logins import WORKER_LOGIN, dsn_of, ensure_logins
 from lab.oracle import check
 from lab.seed import TENANT, seed
 from lab.stack import Stack
@@ -133,6 +134,7 @@ class World:
 async def open_world(stack: Stack, dsn: str, folder: Path) -> AsyncIterator[World]:
     """Seed a migrated database from a new cloud and run the workers; `folder` keeps the credential."""
     cloud = CloudHandle.start_in_thread(CloudSettings(speed=SPEED))
+    ensure_logins(dsn, stack.data_dir)
     settings = _settings(stack, dsn, cloud, folder)
     engine = create_engine(dsn)
     await _seed(settings, engine)
@@ -170,7 +172,7 @@ def _settings(stack: Stack, dsn: str, cloud: CloudHandle, folder: Path) -> Worke
         )
     )
     return WorkerSettings(
-        database_url=SecretStr(dsn),
+        database_url=SecretStr(dsn_of(WORKER_LOGIN, dsn, stack.data_dir)),
         temporal_address=stack.temporal_address,
         nats_url=stack.nats_url,
         partitions=(PARTITION,),

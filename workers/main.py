@@ -20,6 +20,7 @@ from activities.logs import configure_logs
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
+from store.roles import SERVICE_ROLE, WrongRole, require_role
 from workers.assemble import (
     CloudFileRefused,
     Wiring,
@@ -53,6 +54,8 @@ async def run(
     async with AsyncExitStack() as opened:
         opened.push_async_callback(engine.dispose)
         client = await connect(settings)
+        # Zero rows must never look like success, nor may a worker be able to change the schema.
+        await require_role(engine, SERVICE_ROLE)
         wiring = Wiring(client, engine, settings, policy)
         workers = [partition_worker(wiring, one) for one in settings.partitions]
         if settings.cloud_file is not None:
@@ -132,6 +135,9 @@ def main() -> int:
         uvloop.run(_main(settings, policy))
     except CloudFileRefused as error:
         print(f"sco-worker: SCO_CLOUD_FILE: {error}", file=sys.stderr)
+        return 2
+    except WrongRole as error:
+        print(f"sco-worker: SCO_DATABASE_URL: {error}", file=sys.stderr)
         return 2
     except (OSError, OperationalError) as error:
         print(f"sco-worker: a service cannot be reached: {error}", file=sys.stderr)

@@ -18,7 +18,9 @@ from lab.stack.process import Identity
 
 STATE_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
-PASSWORD_FILE = "secrets/postgres-password"  # noqa: S105 - a file name
+SECRETS = "secrets"
+OWNER_PASSWORD = "postgres-password"  # noqa: S105 - a file name
+PASSWORD_FILE = f"{SECRETS}/{OWNER_PASSWORD}"
 STATE_VERSION = 1
 LOCK_SECONDS = 90.0
 LOCK_POLL_SECONDS = 0.05
@@ -102,20 +104,20 @@ def _acquire(descriptor: int, path: Path, seconds: float) -> None:
             return
 
 
-def create_password(data_dir: Path) -> str:
-    """Return the folder's Postgres password; the first time, make a random one only its owner can read."""
-    path = data_dir / PASSWORD_FILE
+def create_password(data_dir: Path, name: str = OWNER_PASSWORD) -> str:
+    """Return a password of this folder; the first time, make a random one only its owner can read."""
+    path = data_dir / SECRETS / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32))
-    return read_password(data_dir)
+    return read_password(data_dir, name)
 
 
-def read_password(data_dir: Path) -> str:
-    """Return the password of an existing database. Raises StackError when its file is gone."""
-    path = data_dir / PASSWORD_FILE
+def read_password(data_dir: Path, name: str = OWNER_PASSWORD) -> str:
+    """Return the password of an existing login, the owner's by default. StackError when its file is gone."""
+    path = data_dir / SECRETS / name
     try:
         return path.read_text(encoding="ascii")
     except FileNotFoundError:

@@ -64,15 +64,21 @@ def test_temporal_away_is_told_without_a_traceback(stack: Stack) -> None:
     ],
 )
 def test_a_wrong_cloud_file_is_refused_without_its_values(
-    stack: Stack, dsn: str, tmp_path: Path, content: str | None, words: str
+    stack: Stack, service_dsn: str, tmp_path: Path, content: str | None, words: str
 ) -> None:
     cloud = tmp_path / "cloud.json"
     if content is not None:
         cloud.write_text(content)
     code, said = ended(
-        SCO_DATABASE_URL=dsn,
+        SCO_DATABASE_URL=service_dsn,
         SCO_TEMPORAL_ADDRESS=stack.temporal_address,
         SCO_CLOUD_FILE=str(cloud),
     )
     refused(code, said, f"SCO_CLOUD_FILE: {cloud}")
     assert words in said
+
+
+def test_a_login_that_row_level_security_does_not_bind_is_refused(stack: Stack, dsn: str) -> None:
+    code, said = ended(SCO_DATABASE_URL=dsn, SCO_TEMPORAL_ADDRESS=stack.temporal_address)
+    refused(code, said, "SCO_DATABASE_URL: the database login 'sco_owner' is a superuser")
+    assert "IN ROLE sco_service" in said

@@ -17,7 +17,7 @@ Environ = dict[str, Any]
 Application = Callable[[Environ, Any], Iterable[bytes]]
 
 
-class _QuietHandler(WSGIRequestHandler):  # type: ignore[misc]
+class _QuietHandler(WSGIRequestHandler):
     # Head and body are written apart; the second must not wait for the first to be acknowledged.
     disable_nagle_algorithm = True
 
