@@ -15,8 +15,12 @@ from domain.leases import LeaseTerms
 from domain.model import Frozen
 from domain.pool_life import DrainTerms
 from domain.reconcile import ReconcileTerms
+from domain.serving.cold_start import ColdStartTerms
 from domain.serving.endpoint import EndpointTerms
+from domain.serving.health import HealthTerms
 from domain.serving.placing import ModelPlacementTerms
+from domain.serving.usage import UsageTerms
+from domain.serving.utilization import UtilizationTerms
 
 
 class ScoringPolicy(Frozen):
@@ -52,3 +56,7 @@ class Policy(Frozen):
     drain: DrainTerms = DrainTerms()
     endpoints: EndpointTerms = EndpointTerms()
     model_placement: ModelPlacementTerms = ModelPlacementTerms()
+    utilization: UtilizationTerms = UtilizationTerms()
+    health: HealthTerms = HealthTerms()
+    cold_start: ColdStartTerms = ColdStartTerms()
+    usage: UsageTerms = UsageTerms()
