@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from domain.model import Frozen
-from domain.pool import PoolState, SecurityBoundary
+from domain.pool import PoolState
 from domain.reasons import Reason
 from domain.serving.requirements import STRICTNESS, LatencyClass, ModelRequirements
 
@@ -30,6 +30,7 @@ MICRO = 1_000_000
 Weight = Annotated[Decimal, Field(ge=0, le=1, decimal_places=4)]
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 PoolName = tuple[str, str]
+Weights = tuple[Decimal, ...]
 
 
 class PlacementOutcome(StrEnum):
@@ -73,7 +74,7 @@ class ModelPlacementTerms(Frozen):
         return self
 
     @property
-    def weights(self) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+    def weights(self) -> Weights:
         """The weights of warm, price, utilization and latency."""
         return (self.warm_weight, self.price_weight, self.utilization_weight, self.latency_weight)
 
@@ -128,7 +129,7 @@ class Parts(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A pool that may run the model: it could serve in `start_seconds`, loading `cold_start_seconds` of it."""
+    """A pool that may run the model, in `start_seconds`; `cold_start_seconds` of them it loads."""
 
     pool: PoolNow
     cold_start_seconds: int
@@ -206,7 +207,7 @@ def cold_start_seconds(pool: PoolNow, unknown_seconds: int) -> int:
 
 
 def _boundary(pool: PoolNow, limits: _Limits) -> bool:
-    return STRICTNESS[SecurityBoundary(pool.boundary)] >= limits.strictness
+    return STRICTNESS[pool.boundary] >= limits.strictness
 
 
 def _region(pool: PoolNow, limits: _Limits) -> bool:
@@ -300,12 +301,17 @@ def _start_seconds(pool: PoolNow, limits: _Limits) -> int:
 def _scored(pools: list[PoolNow], limits: _Limits, terms: ModelPlacementTerms) -> tuple[Kept, ...]:
     """Pools with their scores, the best first; equal ones in the order of tenant and pool."""
     cheapest = min((pool.price_micro_usd for pool in pools), default=0)
-    weights = [int(weight * 10_000) for weight in terms.weights]
-    kept = [_kept(pool, limits, cheapest, weights) for pool in pools]
+    kept = [_kept(pool, limits, cheapest, terms.weights) for pool in pools]
     return tuple(sorted(kept, key=lambda one: (-one.score, one.pool.name)))
 
 
-def _kept(pool: PoolNow, limits: _Limits, cheapest: int, weights: list[int]) -> Kept:
+def score_of(parts: Parts, weights: Weights) -> Decimal:
+    """The score, exact: 0 to 1."""
+    weighed: Decimal = sum((weight * part for weight, part in zip(weights, parts, strict=True)), Decimal(0))
+    return weighed / MICRO
+
+
+def _kept(pool: PoolNow, limits: _Limits, cheapest: int, weights: Weights) -> Kept:
     start = _start_seconds(pool, limits)
     price = pool.price_micro_usd
     parts = Parts(
@@ -314,13 +320,12 @@ def _kept(pool: PoolNow, limits: _Limits, cheapest: int, weights: list[int]) -> 
         utilization=max(0, MICRO - pool.utilization_micro),
         latency=(limits.start_seconds - start) * MICRO // limits.start_seconds,
     )
-    weighed = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     return Kept(
         pool=pool,
         cold_start_seconds=cold_start_seconds(pool, limits.unknown_cold_start_seconds),
         start_seconds=start,
         parts=parts,
-        score=Decimal(weighed).scaleb(-10),
+        score=score_of(parts, weights),
     )
 
 

@@ -29,8 +29,11 @@ class LatencyClass(StrEnum):
     BATCH = "batch"
 
 
-# From the least strict to the strictest.
-STRICTNESS = {SecurityBoundary.SHARED: 0, SecurityBoundary.REGIONAL: 1, SecurityBoundary.PRIVATE: 2}
+STRICTNESS: dict[str, int] = {
+    SecurityBoundary.SHARED: 0,
+    SecurityBoundary.REGIONAL: 1,
+    SecurityBoundary.PRIVATE: 2,
+}
 
 
 class ModelRequirements(Frozen):
