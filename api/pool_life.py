@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -22,7 +22,7 @@ from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool
 from api.problems import Kind, Problem, Refused
 from api.shapes import MAX_COUNT, Body, View, json_text
 from domain.ids import pool_drain_workflow_id
-from domain.pool import Pool, PoolFacts, PoolState
+from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
 from store import decisions, overview, pool_life, registry
 from store.engine import Connection
@@ -39,6 +39,10 @@ IfMatch = Annotated[
         max_length=64,
         description='The ETag of the pool, such as "3", or * for any version. Without it the answer is 428.',
     ),
+]
+OwnerQuery = Annotated[
+    Name | None,
+    Query(alias="tenantId", description="Who owns the pool, such as platform; left out, it is your own"),
 ]
 TOLD_AS: Mapping[LifeRefusal, Kind] = {
     LifeRefusal.NO_SUCH_STEP: problems.NO_SUCH_STEP,
@@ -105,29 +109,31 @@ def _fixed(names: list[str]) -> str:
     return f"{', '.join(names)} {verb} of the pool; allowed is {', '.join(MAY_CHANGE)}"
 
 
-async def pool_detail(connection: Connection, deps: Deps, pool: Pool) -> PoolDetail:
-    """One pool as it is now, with what it holds."""
-    pulses = await decisions.read_pulses(connection, pool.tenant_id)
+async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: Pool) -> PoolDetail:
+    """One pool as it is now, with what it holds that the tenant may see. Only its owner may ask anything of it."""
+    pulses = await decisions.pulses_of(connection, [pool])
     held = await pool_life.held_in(connection, pool.tenant_id, pool.pool_id)
-    view = pool_view(pool, pulses[pool.pool_id], deps)
+    view = pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps)
     draining = pool.state is PoolState.DRAINING
     workflow_id = pool_drain_workflow_id(pool.tenant_id, pool.pool_id) if draining else None
     return PoolDetail(
         **view.model_dump(),
         held=HeldView.model_validate(held),
-        allowed_actions=allowed_actions(pool.state, held),
+        allowed_actions=allowed_actions(pool.state, held) if pool.tenant_id == tenant_id else (),
         drain_workflow_id=workflow_id,
         drain_temporal_url=deps.workflow_url(workflow_id) if workflow_id is not None else None,
     )
 
 
 @router.get("/{poolId}")
-async def get_pool(pool_id: PoolPath, response: Response, deps: Uses, tenant_id: Tenant) -> PoolDetail:
-    """One pool, with what it holds; its ETag is for If-Match."""
+async def get_pool(
+    pool_id: PoolPath, response: Response, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None
+) -> PoolDetail:
+    """One pool, with what it holds; its ETag is for If-Match. Another owner's is found where it is shared."""
     async with deps.snapshot() as connection:
-        pool = await registry.find_pool(connection, tenant_id, pool_id)
+        pool = await registry.find_readable(connection, tenant_id, owner_id or tenant_id, pool_id)
         response.headers["ETag"] = etag(pool.version)
-        return await pool_detail(connection, deps, pool)
+        return await pool_detail(connection, deps, tenant_id, pool)
 
 
 @router.patch("/{poolId}", response_model=PoolDetail)
@@ -258,7 +264,7 @@ async def _answer(
 ) -> Answer:
     if isinstance(done, Refusal):
         raise await _refused(connection, tenant_id, pool_id, done)
-    detail = await pool_detail(connection, deps, done.pool)
+    detail = await pool_detail(connection, deps, tenant_id, done.pool)
     return Answer(HTTPStatus.OK, json_text(detail), {"ETag": etag(done.pool.version)})
 
 

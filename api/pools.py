@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Query, Request, Response, status
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from api import problems
 from api.deps import Deps, Tenant, Uses
@@ -39,24 +40,41 @@ POOLS = "/factory/compute-pools"
 router = APIRouter(prefix=POOLS, tags=["compute pools"])
 Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6)]
+SMALLEST_PRICE = Decimal("0.000001")
 
 
 EndpointRef = Annotated[Line, Field(min_length=1, max_length=MAX_LENGTH)]
 
 
+# What a pool outside the private cloud has no word for: it is launched by nobody.
+ALONE = "standalone"
+OF_THE_PRIVATE_CLOUD = (
+    "hall",
+    "sku_family",
+    "size",
+    "purchase_model",
+    "group_id",
+    "guaranteed_price_per_hour_usd",
+    "flavor",
+)
+
+
 class PoolRegistration(Body):
     """The facts of a pool, fixed at registration. Prices are per instance and hour, in US dollars.
 
+    A pool of the private cloud also says where and how its instances are launched: hall, skuFamily, size,
+    purchaseModel, groupId, guaranteedPricePerHourUsd and flavor. Of other kinds these may be left out: the
+    hall is then the region, the group the pool itself, and its price is guaranteed.
     `endpointRef` is where the pool serves models. It is no fact: PATCH of the pool changes it.
     """
 
     pool_id: PoolId
     kind: PoolKind = PoolKind.PRIVATE_CLOUD
     region: Name
-    hall: Name
+    hall: Name | None = None
     security_boundary: SecurityBoundary = SecurityBoundary.REGIONAL
-    sku_family: Name
-    size: Name
+    sku_family: Name | None = None
+    size: Name | None = None
     arch: Arch = Arch.X86_64
     gpu_type: Name | None = None
     gpu_count: Annotated[int, Field(ge=0, le=64)] = 0
@@ -65,13 +83,36 @@ class PoolRegistration(Body):
     ram_gb: Annotated[int, Field(ge=1, le=100_000)]
     nvme: bool = False
     nic_gbps: Annotated[int, Field(ge=1, le=10_000)] = 10
-    purchase_model: PurchaseModel
-    group_id: Name
+    purchase_model: PurchaseModel | None = None
+    group_id: Name | None = None
     group_basis: GroupBasis = GroupBasis.AGGREGATE
     price_per_hour_usd: Price
-    guaranteed_price_per_hour_usd: FullPrice
-    flavor: Annotated[Line, Field(min_length=1, max_length=255)]
+    guaranteed_price_per_hour_usd: FullPrice | None = None
+    flavor: Annotated[Line, Field(min_length=1, max_length=255)] | None = None
     endpoint_ref: EndpointRef | None = None
+
+    @model_validator(mode="after")
+    def _private_cloud_says_all(self) -> Self:
+        missing = [to_camel(name) for name in OF_THE_PRIVATE_CLOUD if getattr(self, name) is None]
+        if missing and self.kind is PoolKind.PRIVATE_CLOUD:
+            raise ValueError(
+                f"a pool of kind private_cloud needs {', '.join(missing)}; only other kinds may leave them out"
+            )
+        return self
+
+    def facts(self, tenant_id: str) -> PoolFacts:
+        """The facts of the pool, with what its kind has no word for filled in."""
+        alone = {
+            "hall": self.region,
+            "sku_family": self.gpu_type or ALONE,
+            "size": ALONE,
+            "purchase_model": PurchaseModel.GUARANTEED,
+            "group_id": self.pool_id,
+            "guaranteed_price_per_hour_usd": max(self.price_per_hour_usd, SMALLEST_PRICE),
+            "flavor": ALONE,
+        }
+        said = self.model_dump(exclude={"endpoint_ref"}, exclude_none=True)
+        return PoolFacts(tenant_id=tenant_id, **(alone | said))
 
 
 class PoolView(View):
@@ -155,8 +196,8 @@ def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps) -> PoolView:
 
 
 async def _view(connection: Connection, deps: Deps, pool: Pool) -> PoolView:
-    pulses = await decisions.read_pulses(connection, pool.tenant_id)
-    return pool_view(pool, pulses[pool.pool_id], deps)
+    pulses = await decisions.pulses_of(connection, [pool])
+    return pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps)
 
 
 def require_endpoint(reference: object, deps: Deps) -> None:
@@ -184,7 +225,7 @@ async def register_pool(
 ) -> Response:
     """Register a pool in state draft. Registering the same facts again answers 200 and changes nothing."""
     require_endpoint(registration.endpoint_ref, deps)
-    facts = PoolFacts(tenant_id=tenant_id, **registration.model_dump(exclude={"endpoint_ref"}))
+    facts = registration.facts(tenant_id)
 
     async def work(connection: Connection) -> Answer:
         new = await registry.register_pools(connection, [facts], PoolState.DRAFT)
@@ -217,16 +258,16 @@ async def _announce_registered(connection: Connection, facts: PoolFacts) -> None
 
 @router.get("")
 async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id: Tenant) -> PoolPage:
-    """Pools in the order of their ids, a page at a time."""
+    """Own pools and shared ones in the order of their ids, a page at a time."""
     listing = listing_key("pools", query.filter)
-    after = after_of(query.page_token, listing)
-    async with deps.engine.connect() as connection:
-        found = await registry.list_pools(
-            connection, tenant_id, query.filter, after=after, limit=query.page_size + 1
+    pool_id, _, owner_id = after_of(query.page_token, listing).partition(" ")
+    async with deps.snapshot() as connection:
+        found = await registry.list_readable(
+            connection, tenant_id, query.filter, after=(pool_id, owner_id), limit=query.page_size + 1
         )
-        pulses = await decisions.read_pulses(connection, tenant_id)
-    page, token = cut(found, query, listing, lambda pool: pool.pool_id)
+        page, token = cut(found, query, listing, lambda pool: f"{pool.pool_id} {pool.tenant_id}")
+        pulses = await decisions.pulses_of(connection, page)
     return PoolPage(
-        items=[pool_view(pool, pulses[pool.pool_id], deps) for pool in page if pool.pool_id in pulses],
+        items=[pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps) for pool in page],
         next_page_token=token,
     )

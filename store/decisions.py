@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from psycopg.rows import dict_row
 
 from domain.placement.liveness import PoolPulse
+from domain.pool import Pool
 from store.engine import Connection, Driver
 from store.tables import (
     placement_decisions,
@@ -134,6 +135,16 @@ async def read_pulses(connection: Connection, tenant_id: str) -> dict[str, PoolP
     """The changing state of every pool of the tenant."""
     rows = await connection.execute(PULSES, {"tenant": tenant_id})
     return {row[0]: PoolPulse(*row[1:]) for row in rows}
+
+
+async def pulses_of(connection: Connection, pools: Iterable[Pool]) -> dict[tuple[str, str], PoolPulse]:
+    """The changing state of these pools, by owner and pool id, whoever owns them."""
+    listed = list(pools)
+    pulses: dict[tuple[str, str], PoolPulse] = {}
+    for owner in sorted({one.tenant_id for one in listed}):
+        known = await read_pulses(connection, owner)
+        pulses |= {(owner, pool_id): pulse for pool_id, pulse in known.items()}
+    return pulses
 
 
 async def backed_off(

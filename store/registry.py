@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.pool import Pool, PoolFacts, PoolState
+from domain.pool import Pool, PoolFacts, PoolState, SecurityBoundary
 from store.engine import Connection
 from store.tables import correlation_groups, pool_capacity, pools
 
@@ -17,6 +17,9 @@ LOCK_CAPACITY = """
     SELECT pool_id FROM pool_capacity WHERE tenant_id = %(tenant)s AND pool_id = ANY(%(pools)s)
     ORDER BY pool_id FOR UPDATE
 """
+# Whose pools every tenant may use, where their boundary is one of these.
+PLATFORM = "platform"
+SHARED = (SecurityBoundary.REGIONAL.value, SecurityBoundary.SHARED.value)
 FACT_COLUMNS = tuple(name for name in PoolFacts.model_fields if name != "group_basis")
 
 
@@ -153,14 +156,51 @@ async def find_pool(connection: Connection, tenant_id: str, pool_id: str) -> Poo
 async def list_pools(
     connection: Connection, tenant_id: str, wanted: PoolFilter, *, after: str = "", limit: int = 1000
 ) -> list[Pool]:
-    """Pools in the order of their ids, the first of them after the id `after`."""
-    query = _pool_query().where(pools.c.tenant_id == tenant_id, pools.c.pool_id > after)
+    """The tenant's own pools in the order of their ids, the first of them after the id `after`."""
+    query = _wanted(wanted).where(pools.c.tenant_id == tenant_id, pools.c.pool_id > after)
+    rows = (await connection.execute(query.order_by(pools.c.pool_id).limit(limit))).mappings()
+    return [_pool(row) for row in rows]
+
+
+async def list_readable(
+    connection: Connection,
+    tenant_id: str,
+    wanted: PoolFilter,
+    *,
+    after: tuple[str, str] = ("", ""),
+    limit: int = 1000,
+) -> list[Pool]:
+    """The tenant's own pools and the shared ones, by pool id and owner; the first after the pair `after`."""
+    key = sa.tuple_(pools.c.pool_id, pools.c.tenant_id)
+    query = _wanted(wanted).where(_readable_by(tenant_id), key > sa.tuple_(*map(sa.literal, after)))
+    rows = (await connection.execute(query.order_by(*key.clauses).limit(limit))).mappings()
+    return [_pool(row) for row in rows]
+
+
+async def find_readable(connection: Connection, tenant_id: str, owner_id: str, pool_id: str) -> Pool:
+    """One of the tenant's own pools or a shared one, or `UnknownPool`: also for what others own."""
+    query = _pool_query().where(
+        _readable_by(tenant_id), pools.c.tenant_id == owner_id, pools.c.pool_id == pool_id
+    )
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise UnknownPool(f"no pool {pool_id!r} of tenant {owner_id!r}: see `sco get pools`")
+    return _pool(row)
+
+
+def _readable_by(tenant_id: str) -> sa.ColumnElement[bool]:
+    """What row-level security lets a tenant read, said once more: the service's roles see every row."""
+    shared = sa.and_(pools.c.tenant_id == PLATFORM, pools.c.security_boundary.in_(SHARED))
+    return sa.or_(pools.c.tenant_id == tenant_id, shared)
+
+
+def _wanted(wanted: PoolFilter) -> sa.Select[Any]:
+    query = _pool_query()
     for name in ("region", "hall", "state", "purchase_model", "sku_family"):
         value = getattr(wanted, name)
         if value is not None:
             query = query.where(pools.c[name] == value)
-    rows = (await connection.execute(query.order_by(pools.c.pool_id).limit(limit))).mappings()
-    return [_pool(row) for row in rows]
+    return query
 
 
 async def lock_capacity(connection: Connection, tenant_id: str, pool_ids: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from api.contracts import cap_warnings, terms_under
 from api.deps import Deps, PoolPath, Tenant, Uses, WorkloadPath
 from api.explanation_view import CandidateView, explanation_view
 from api.placements import generation_view, placement_view
-from api.pool_life import pool_detail
+from api.pool_life import OwnerQuery, pool_detail
 from api.pools import PoolView, pool_view
 from api.regions import region_view
 from api.status import status_view
@@ -57,10 +57,10 @@ async def show_pools(
 ) -> HTMLResponse:
     """Every pool with what it costs, how deep it is and how much is free."""
     async with deps.snapshot() as connection:
-        pools = await registry.list_pools(connection, tenant_id, registry.PoolFilter(), limit=ALL)
-        pulses = await decisions.read_pulses(connection, tenant_id)
+        pools = await registry.list_readable(connection, tenant_id, registry.PoolFilter(), limit=ALL)
+        pulses = await decisions.pulses_of(connection, pools)
         scores = await _newest_scores(connection, tenant_id)
-    views = [pool_view(pool, pulses[pool.pool_id], deps) for pool in pools]
+    views = [pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps) for pool in pools]
     found = [view for view in views if _is_wanted(view, form)]
     return page(
         request,
@@ -106,11 +106,13 @@ async def _newest_scores(connection: Connection, tenant_id: str) -> dict[str, Po
 
 
 @router.get("/ui/pools/{poolId}")
-async def show_pool(request: Request, pool_id: PoolPath, deps: Uses, tenant_id: Tenant) -> HTMLResponse:
+async def show_pool(
+    request: Request, pool_id: PoolPath, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None
+) -> HTMLResponse:
     """One pool in full."""
     async with deps.snapshot() as connection:
-        pool = await registry.find_pool(connection, tenant_id, pool_id)
-        detail = await pool_detail(connection, deps, pool)
+        pool = await registry.find_readable(connection, tenant_id, owner_id or tenant_id, pool_id)
+        detail = await pool_detail(connection, deps, tenant_id, pool)
         scores = await _newest_scores(connection, tenant_id)
     return page(request, "pool.html", pool=detail, score=scores.get(pool_id), now=deps.now())
 
