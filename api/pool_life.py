@@ -110,7 +110,7 @@ def _fixed(names: list[str]) -> str:
 
 
 async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: Pool) -> PoolDetail:
-    """One pool as it is now, with what it holds that the tenant may see. Only its owner may ask anything of it."""
+    """One pool as it is now, with what the tenant may see of it. Only its owner may ask anything of it."""
     pulses = await decisions.pulses_of(connection, [pool])
     held = await pool_life.held_in(connection, pool.tenant_id, pool.pool_id)
     view = pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps)

@@ -96,7 +96,7 @@ class PoolRegistration(Body):
         missing = [to_camel(name) for name in OF_THE_PRIVATE_CLOUD if getattr(self, name) is None]
         if missing and self.kind is PoolKind.PRIVATE_CLOUD:
             raise ValueError(
-                f"a pool of kind private_cloud needs {', '.join(missing)}; only other kinds may leave them out"
+                f"a pool of kind private_cloud needs {', '.join(missing)}; other kinds may leave them out"
             )
         return self
 
