@@ -31,6 +31,7 @@ from workers.assemble import (
     region_worker,
     utc_now,
 )
+from workers.housekeeping import keep_tidy
 from workers.notification_intake import NotificationIntake
 from workers.outbox_pump import OutboxPump
 from workers.policy import PolicyRefused, read_policy
@@ -77,7 +78,8 @@ async def run(
             server, _ = start_http_server(settings.metrics_port, LOOPBACK, registry)
             opened.callback(server.shutdown)
         await ensure_schedules(client, settings)
-        chores = [pump.run(stop)] if (pump := _pump(settings, engine)) is not None else []
+        chores = [keep_tidy(engine, stop, now=utc_now)]
+        chores += [pump.run(stop)] if (pump := _pump(settings, engine)) is not None else []
         if settings.nats_url:
             intake = NotificationIntake(
                 engine, client, settings.nats_url, tenant_id=settings.tenant_id, now=utc_now

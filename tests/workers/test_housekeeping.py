@@ -1,0 +1,54 @@
+"""Answers of every tenant are forgotten after a day, by the role that sees them all."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from store.engine import Engine, of_tenant
+from store.idempotency import KEPT_FOR
+from workers.housekeeping import keep_tidy
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+ADD = """
+    INSERT INTO idempotency_keys (tenant_id, key, route, body_sha256, status, answer, created_at)
+    VALUES (:tenant, :key, '/x', 'f', 200, '{}', :at)
+"""
+
+
+async def keys(engine: Engine) -> set[tuple[str, str]]:
+    async with engine.connect() as connection:
+        found = await connection.execute(sa.text("SELECT tenant_id, key FROM idempotency_keys"))
+        return {tuple(row) for row in found}
+
+
+async def remembered(engine: Engine, tenant_id: str, key: str, at: datetime) -> None:
+    async with of_tenant(engine, tenant_id).begin() as connection:
+        await connection.execute(sa.text(ADD), {"tenant": tenant_id, "key": key, "at": at})
+
+
+async def test_old_answers_of_every_tenant_are_forgotten(
+    engine: Engine, tenant_engine: Engine, service_engine: Engine
+) -> None:
+    for tenant_id in ("platform", "acme"):
+        await remembered(tenant_engine, tenant_id, "old", AT - KEPT_FOR)
+        await remembered(tenant_engine, tenant_id, "new", AT - KEPT_FOR + timedelta(seconds=1))
+    stop = asyncio.Event()
+    tidying = asyncio.create_task(keep_tidy(service_engine, stop, now=lambda: AT))
+    asyncio.get_running_loop().call_later(0.5, stop.set)
+    await tidying
+    assert await keys(engine) == {("platform", "new"), ("acme", "new")}
+
+
+async def test_a_database_that_is_away_is_asked_again(service_engine: Engine) -> None:
+    """The chore outlives what it cannot reach: only `stop` ends it."""
+    stop = asyncio.Event()
+
+    def broken() -> datetime:
+        asyncio.get_running_loop().call_later(0.05, stop.set)
+        raise OSError("gone")
+
+    async with asyncio.timeout(30):
+        await keep_tidy(service_engine, stop, now=broken)
