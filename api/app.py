@@ -1,4 +1,4 @@
-"""The application: every route, wrapped in the gate and in observation."""
+"""The application: every route, behind the guard and the gate, and observed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Lifespan
 
@@ -35,11 +36,21 @@ from api.deps import Deps
 from api.gate import Gate
 from api.observe import HttpMetrics, Observe
 from api.problems import MEDIA_TYPE, ProblemDocument
+from api.sign_in import screens
+from api.sign_in.guard import Guard, SignInMetrics, authorize
+from api.sign_in.needs import is_open, require_needs
+from api.sign_in.setup import SignIn
 from api.web import audit_pages, pages
 from store.idempotency import forget_old
 
 STATIC = Path(__file__).parent / "web" / "static"
 FORGET_EVERY = timedelta(minutes=10)
+BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "JWT",
+    "description": "A token of the OpenID issuer that this service is set up with, made out for it",
+}
 REFUSAL = {
     "model": ProblemDocument,
     "description": "What was wrong, which value, what is allowed and what to do",
@@ -47,7 +58,7 @@ REFUSAL = {
 log = structlog.get_logger("api")
 
 
-def create_app(deps: Deps) -> ASGIApp:
+def create_app(deps: Deps, sign_in: SignIn) -> ASGIApp:
     """The whole service as one ASGI application, over what it is given."""
     registry = CollectorRegistry()
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
@@ -55,20 +66,27 @@ def create_app(deps: Deps) -> ASGIApp:
     app = routes(_lifespan)
     app.state.deps = deps
     app.state.registry = registry
+    app.state.sign_in_screens = sign_in.screens
+    app.state.sign_in_metrics = SignInMetrics(registry)
     refusals.install(app)
-    return Observe(Gate(app), HttpMetrics(registry))
+    require_needs(app)
+    guarded = Guard(app, sign_in.doorkeeper, app.state.sign_in_metrics)
+    return Observe(Gate(guarded, sign_in.names), HttpMetrics(registry))
 
 
 class Described(FastAPI):
-    """FastAPI, whose description tells refusals with the media type that they have."""
+    """FastAPI, whose description tells of sign-in, and of refusals with the media type that they have."""
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
             described = super().openapi()
-            for operation in (each for path in described["paths"].values() for each in path.values()):
-                for status_code in ("422", "default"):
-                    content = operation["responses"][status_code]["content"]
-                    content[MEDIA_TYPE] = content.pop("application/json")
+            described["components"]["securitySchemes"] = {"bearer": BEARER}
+            for path, operations in described["paths"].items():
+                for operation in operations.values():
+                    operation["security"] = [] if is_open(path) else [{"bearer": []}]
+                    for status_code in ("422", "default"):
+                        content = operation["responses"][status_code]["content"]
+                        content[MEDIA_TYPE] = content.pop("application/json")
         return super().openapi()
 
 
@@ -80,6 +98,8 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         summary="Pools, contracts, workloads and their placements",
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(authorize)],
         generate_unique_id_function=_operation_id,
         responses={422: REFUSAL, "default": REFUSAL},
         redirect_slashes=False,
@@ -100,10 +120,17 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         status,
     ):
         app.include_router(module.router)
-    for screens in (pages, audit_pages):
-        app.include_router(screens.router, include_in_schema=False)
+    for page in (pages, audit_pages, screens):
+        app.include_router(page.router, include_in_schema=False)
+    app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
+
+
+async def _description(request: Request) -> dict[str, Any]:
+    """The OpenAPI document of this application."""
+    application: FastAPI = request.app
+    return application.openapi()
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, cast
 from urllib.parse import quote
@@ -12,19 +12,19 @@ from urllib.parse import quote
 from fastapi import Depends, Path, Request
 
 from api.ports import Starter
+from api.sign_in.principal import Principal
 from domain.claim import WorkloadId
 from domain.policy import Policy
 from domain.pool import Name, PoolId
-from store.engine import Connection, Engine
-
-PLATFORM = "platform"
+from store.engine import Connection, Engine, of_tenant
 
 
 @dataclass(frozen=True, slots=True)
 class Deps:
     """`temporal_reachable` answers within a second or two, whatever the state of Temporal.
 
-    `workflow_pages` is the address of Temporal's screen for one namespace, if people have one.
+    `workflow_pages` is the address of Temporal's screen for one namespace, if people have one. In a request
+    the engine sees what the caller's tenant may see; on an open path, where nobody is known, no rows at all.
     """
 
     engine: Engine
@@ -47,12 +47,21 @@ class Deps:
 
 
 async def deps_of(request: Request) -> Deps:
-    return cast(Deps, request.app.state.deps)
+    deps = cast(Deps, request.app.state.deps)
+    principal = known_principal(request)
+    return deps if principal is None else replace(deps, engine=of_tenant(deps.engine, principal.tenant_id))
 
 
-async def tenant_of() -> str:
-    """Whose rows a request sees. One tenant until people sign in."""
-    return PLATFORM
+async def tenant_of(request: Request) -> str:
+    """Whose rows a request sees: those of the tenant that its caller belongs to."""
+    principal = known_principal(request)
+    assert principal is not None, "a route on an open path asks for a tenant"
+    return principal.tenant_id
+
+
+def known_principal(request: Request) -> Principal | None:
+    """Who sent a request; None on the paths that are open to everybody."""
+    return getattr(request.state, "principal", None)
 
 
 Uses = Annotated[Deps, Depends(deps_of)]

@@ -1,8 +1,8 @@
 """What is refused before any handler runs: foreign hosts and pages, other media types, large bodies.
 
-The service has no sign-in yet and listens on loopback only, where every page in a browser can reach it.
-So the Host must be a loopback name (or a page could rebind its own name to us), and a request that may
-change something must not come from another site's page.
+Every page in a browser can reach a service on its own machine or network, with the cookies of the person
+who looks at it. So the Host must be a name that we are served under (or a page could rebind its own name to
+us), and a request that may change something must not come from another site's page.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def body_rule(path: str) -> BodyRule:
 class Gate:
     """Checks the head of every request, and counts its body while it is read."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, names: frozenset[str] = LOOPBACK_NAMES) -> None:
         self._app = app
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,7 +55,7 @@ class Gate:
             return
         rule = body_rule(scope["path"])
         headers = Headers(scope=scope)
-        refusal = check_head(scope["method"], headers, rule)
+        refusal = _foreign_host(headers, self._names) or check_head(scope["method"], headers, rule)
         if refusal is not None:
             await answer(Request(scope), refusal)(scope, receive, send)
             return
@@ -64,8 +65,7 @@ class Gate:
 def check_head(method: str, headers: Headers, rule: BodyRule) -> Problem | None:
     """Why a request is refused by its head alone, or None."""
     return (
-        _foreign_host(headers)
-        or (None if method in SAFE_METHODS else _foreign_page(headers))
+        (None if method in SAFE_METHODS else _foreign_page(headers))
         or _wrong_media_type(headers, rule)
         or _too_large(headers, rule)
     )
@@ -79,10 +79,10 @@ def _host_of(authority: str) -> str | None:
         return None
 
 
-def _foreign_host(headers: Headers) -> Problem | None:
-    if _host_of(headers.get("host", "")) in LOOPBACK_NAMES:
+def _foreign_host(headers: Headers, names: frozenset[str]) -> Problem | None:
+    if _host_of(headers.get("host", "")) in names:
         return None
-    allowed = ", ".join(sorted(LOOPBACK_NAMES))
+    allowed = ", ".join(sorted(names))
     return Problem(problems.FOREIGN_HOST, f"the Host header names another host; allowed are {allowed}")
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 import uvicorn
@@ -20,6 +21,9 @@ from activities.logs import configure_logs
 from api.app import create_app
 from api.deps import Deps
 from api.settings import ApiSettings
+from api.sign_in.keys import IssuerKeys
+from api.sign_in.setup import SignIn, screens_of
+from api.sign_in.tokens import TokenVerifier
 from api.temporal_starter import TemporalStarter
 from domain.intake.words import clean
 from store.engine import create_engine
@@ -28,6 +32,11 @@ CHECK_TIMEOUT = timedelta(seconds=2)
 # Requests in hand at once; more are answered 503 at once instead of piling up.
 MAX_REQUESTS = 200
 STOP_SECONDS = 20
+MISSING = {
+    "database_url": "give the postgresql:// address of the database",
+    "oidc_issuer": "give the address of the OpenID issuer whose tokens say who asks; nobody else is let in",
+    "oidc_audience": "give the audience that tokens for this service are made out for, for example sco-api",
+}
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = structlog.get_logger("api")
 
@@ -56,11 +65,11 @@ async def serve(settings: ApiSettings) -> None:
         engine=engine,
         starter=TemporalStarter(client),
         temporal_reachable=reachability(client),
-        now=lambda: datetime.now(UTC),
+        now=_now,
         workflow_pages=settings.workflow_pages,
     )
     config = uvicorn.Config(
-        create_app(deps),
+        create_app(deps, sign_in_of(settings)),
         host=settings.api_host,
         port=settings.api_port,
         log_config=None,
@@ -75,6 +84,27 @@ async def serve(settings: ApiSettings) -> None:
         await _Server(config).serve()
     finally:
         await engine.dispose()
+
+
+def sign_in_of(settings: ApiSettings) -> SignIn:
+    """Who is let in. Keys are read when the first token comes, so that the issuer may start later."""
+    trust = settings.trust
+    keys = IssuerKeys(trust.issuer)
+    screens = None
+    if settings.oidc_client_id is not None and settings.session_key is not None:
+        screens = screens_of(
+            trust,
+            keys,
+            client_id=settings.oidc_client_id,
+            client_secret=settings.oidc_client_secret,
+            session_key=settings.session_key,
+            now=_now,
+        )
+    return SignIn(TokenVerifier(trust, keys, _now), screens, settings.names)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class _Server(uvicorn.Server):
@@ -107,13 +137,17 @@ def reachability(client: Client) -> Callable[[], Awaitable[bool]]:
 
 def _refusal(error: ValidationError) -> str:
     """One line per wrong setting, by the name of its variable; a secret's value is not repeated."""
-    lines = []
-    for one in error.errors(include_url=False, include_input=False):
-        name = f"SCO_{'_'.join(str(part) for part in one['loc']).upper()}"
-        missing = "is not set: give the postgresql:// address of the database"
-        told = missing if one["type"] == "missing" else clean(one["msg"].removeprefix("Value error, "))
-        lines.append(f"sco-api: {name}: {told}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"sco-api: {_told(dict(one))}" for one in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _told(one: dict[str, Any]) -> str:
+    if not one["loc"]:
+        return clean(one["msg"].removeprefix("Value error, "))
+    field = "_".join(str(part) for part in one["loc"])
+    told = f"is not set: {MISSING[field]}" if one["type"] == "missing" else one["msg"]
+    return f"SCO_{field.upper()}: {clean(told.removeprefix('Value error, '))}"
 
 
 if __name__ == "__main__":

@@ -67,13 +67,40 @@ FOREIGN_HOST = Kind(
     "foreign_host",
     421,
     "This host is not served here",
-    "Use the loopback address that the server listens on.",
+    "Use a name that the service is served under; SCO_API_NAMES lists them.",
 )
 FOREIGN_ORIGIN = Kind(
     "foreign_origin",
     403,
     "Another site's page may not do this",
     "Call the API from a program or its own screens.",
+)
+NOT_SIGNED_IN = Kind(
+    "not_signed_in",
+    401,
+    "Nobody is signed in",
+    "Send a token of the issuer: `Authorization: Bearer TOKEN`. In a browser, open /sign-in.",
+)
+INVALID_TOKEN = Kind(
+    "invalid_token",
+    401,
+    "The token or session was refused",
+    "Get a new token from the issuer, made out for this service. In a browser, sign in again at /sign-in.",
+)
+NOT_ALLOWED = Kind(
+    "not_allowed",
+    403,
+    "The caller may not do this",
+    "Ask whoever manages access at the issuer for the scope or role that is missing.",
+)
+SIGN_IN_FAILED = Kind(
+    "sign_in_failed", 400, "The sign-in did not complete", "Start again at /sign-in, in one window."
+)
+NO_SIGN_IN = Kind(
+    "no_sign_in",
+    404,
+    "Nobody signs in at the screens of this server",
+    "Set SCO_OIDC_CLIENT_ID and SCO_SESSION_KEY of the server, or call the API with a token.",
 )
 NO_SUCH_ROUTE = Kind("no_such_route", 404, "Nothing is here", "See /openapi.json for every path.")
 WRONG_METHOD = Kind(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from api.gate import LOOPBACK_NAMES
+from api.sign_in.addresses import RULE, is_loopback, problem_of_address
+from api.sign_in.session import KEY_BYTES
+from api.sign_in.tokens import Trust
 
 
 class ApiSettings(BaseSettings):
@@ -22,17 +27,70 @@ class ApiSettings(BaseSettings):
     api_port: Annotated[int, Field(ge=0, le=65535)] = 8080
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
 
-    @field_validator("api_host")
+    api_names: Annotated[tuple[str, ...], NoDecode] = ()
+    oidc_issuer: str
+    oidc_audience: Annotated[str, Field(min_length=1)]
+    oidc_tenant_claim: Annotated[str, Field(min_length=1)] = "tenant_id"
+    oidc_leeway_seconds: Annotated[int, Field(ge=0, le=300)] = 60
+    oidc_client_id: Annotated[str, Field(min_length=1)] | None = None
+    oidc_client_secret: SecretStr | None = None
+    session_key: SecretStr | None = None
+
+    @field_validator("api_names", mode="before")
     @classmethod
-    def _loopback_only(cls, host: str) -> str:
-        """Nobody signs in yet, so whoever reaches the service may change everything."""
-        if not is_loopback(host):
+    def _listed(cls, given: object) -> object:
+        """Commas between the names; brackets around an IPv6 address may be left out."""
+        if not isinstance(given, str):
+            return given
+        return tuple(name.strip().strip("[]").lower() for name in given.split(",") if name.strip())
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _trusted(cls, issuer: str) -> str:
+        problem = problem_of_address(issuer)
+        if problem is None and ("?" in issuer or "#" in issuer):
+            problem = "it has a ? or # part"
+        if problem is not None:
+            raise ValueError(f"this is no address of an issuer: {problem}; {RULE}")
+        return issuer
+
+    @field_validator("session_key")
+    @classmethod
+    def _long_enough(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and len(key.get_secret_value().encode()) < KEY_BYTES:
             raise ValueError(
-                "only loopback addresses are allowed (127.0.0.1, ::1 or localhost), because there is no"
-                " sign-in yet and whoever reaches the service may change everything: leave SCO_API_HOST"
-                " out, and reach it from elsewhere through an SSH tunnel"
+                f"it is shorter than {KEY_BYTES} bytes: make one with"
+                ' python -c "import secrets; print(secrets.token_urlsafe(48))"'
             )
-        return host
+        return key
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.oidc_client_id is not None and self.session_key is None:
+            raise ValueError(
+                "SCO_SESSION_KEY is not set, and SCO_OIDC_CLIENT_ID lets people sign in at the screens:"
+                " set both, or neither for a server that knows tokens only"
+            )
+        if not is_loopback(self.api_host) and not self.api_names:
+            raise ValueError(
+                f"SCO_API_HOST is {self.api_host}, which others reach, and SCO_API_NAMES is not set: list"
+                " the host names that the service is served under, or listen on a loopback address"
+            )
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The host names that the service is served under."""
+        return frozenset(self.api_names) or LOOPBACK_NAMES
+
+    @property
+    def trust(self) -> Trust:
+        return Trust(
+            self.oidc_issuer,
+            self.oidc_audience,
+            self.oidc_tenant_claim,
+            timedelta(seconds=self.oidc_leeway_seconds),
+        )
 
     @property
     def workflow_pages(self) -> str | None:
@@ -40,12 +98,3 @@ class ApiSettings(BaseSettings):
         if self.temporal_ui_url is None:
             return None
         return f"{self.temporal_ui_url.rstrip('/')}/namespaces/{self.temporal_namespace}"
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

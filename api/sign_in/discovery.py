@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -13,6 +16,8 @@ from api.sign_in.addresses import is_plain, problem_of_address
 WELL_KNOWN = "/.well-known/openid-configuration"
 MAX_BYTES = 256 * 1024
 TIMEOUT_SECONDS = 5.0
+KEEP_SECONDS = 600.0
+AGAIN_SECONDS = 5.0
 
 
 class IssuerProblem(Exception):
@@ -53,6 +58,36 @@ async def read_provider(http: httpx2.AsyncClient, issuer: str) -> Provider:
         if url is not None:
             _require_trusted(url, issuer)
     return provider
+
+
+class Discovery:
+    """The endpoints of one issuer, kept for ten minutes. Whoever asks, it is asked once in a while only."""
+
+    def __init__(self, issuer: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.issuer = issuer
+        self._monotonic = monotonic
+        self._one_at_a_time = asyncio.Lock()
+        self._provider: Provider | None = None
+        self._next = 0.0
+
+    async def provider(self) -> Provider:
+        """The newest that is known; raises `IssuerProblem` where nothing is."""
+        async with self._one_at_a_time:
+            if self._monotonic() >= self._next:
+                self._next = self._monotonic() + AGAIN_SECONDS
+                await self._read()
+        if self._provider is None:
+            raise IssuerProblem("it could not be reached a moment ago")
+        return self._provider
+
+    async def _read(self) -> None:
+        try:
+            async with client_for(self.issuer) as http:
+                self._provider = await read_provider(http, self.issuer)
+            self._next = self._monotonic() + KEEP_SECONDS
+        except IssuerProblem:
+            if self._provider is None:
+                raise
 
 
 async def read_document(http: httpx2.AsyncClient, url: str) -> Any:

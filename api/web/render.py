@@ -17,17 +17,25 @@ from api.problems import Problem
 _TEMPLATES = Path(__file__).parent / "templates"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 NONE = "-"
+SIGN_IN_PATHS = ("/sign-in", "/sign-out")
 
 
 def is_screen(request: Request) -> bool:
     """Whether a person's page was asked for; everything else is for programs."""
     path = request.url.path
+    return is_own_page(path) or path.startswith(SIGN_IN_PATHS)
+
+
+def is_own_page(path: str) -> bool:
+    """Whether this is the path of one of the screens behind the sign-in."""
     return path == "/" or path.startswith("/ui/")
 
 
 def page(request: Request, template: str, *, status_code: int = HTTPStatus.OK, **values: Any) -> HTMLResponse:
     """One page. `values` are what its template names."""
-    text = _environment.get_template(template).render(path=request.url.path, **values)
+    text = _environment.get_template(template).render(
+        path=request.url.path, principal=getattr(request.state, "principal", None), **values
+    )
     return HTMLResponse(text, status_code=status_code, headers={"Cache-Control": "no-store"})
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx2
 
 from clients.cli import problems
+from clients.cli.credential import Credential, not_let_in
 from clients.cli.failures import Failure, unreachable, usage
 from clients.cli.settings import is_loopback
 
@@ -64,9 +65,17 @@ class Api:
     """One server. `close` it, or use it as a context."""
 
     def __init__(
-        self, server: str, *, timeout_seconds: float, clock: Clock, new_key: Callable[[], str], version: str
+        self,
+        server: str,
+        *,
+        timeout_seconds: float,
+        clock: Clock,
+        new_key: Callable[[], str],
+        version: str,
+        credential: Credential | None = None,
     ) -> None:
         self.server = server
+        self._credential = credential
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._new_key = new_key
@@ -118,6 +127,8 @@ class Api:
         self, method: str, where: str, query: Query | None, body: Body | None, if_match: str | None = None
     ) -> Any:
         headers = {"Content-Type": body.media_type} if body else {}
+        if self._credential is not None:
+            headers["Authorization"] = f"Bearer {self._credential.token()}"
         if if_match is not None:
             headers["If-Match"] = if_match
         if method != "GET":
@@ -161,7 +172,10 @@ class Api:
     def _answer(self, response: httpx2.Response, content: bytes) -> Any:
         if response.is_success:
             return problems.document_of(response, content, self.server)
-        raise problems.failure_of(response, content, self.server)
+        failure = problems.failure_of(response, content, self.server)
+        if response.status_code == httpx2.codes.UNAUTHORIZED:
+            failure = not_let_in(failure, self._credential)
+        raise failure
 
     def _no_answer(self, error: httpx2.HTTPError) -> Failure:
         if isinstance(error, httpx2.TimeoutException):

@@ -24,6 +24,7 @@ from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
 from clients.cli.commands.regions import regions
+from clients.cli.credential import find_credential
 from clients.cli.failures import Failure
 from clients.cli.screen import PipeClosed, Screen, output_checked
 from clients.cli.session import Session, Surroundings
@@ -102,12 +103,19 @@ def sco(
 ) -> None:
     surroundings = context.obj
     assert isinstance(surroundings, Surroundings)
+    address = find_server(server, os.environ, Path.cwd())
     api = Api(
-        find_server(server, os.environ, Path.cwd()),
+        address,
         timeout_seconds=request_timeout,
         clock=surroundings.clock,
         new_key=surroundings.new_key,
         version=package_version(),
+        credential=find_credential(
+            os.environ,
+            address,
+            timeout_seconds=request_timeout,
+            monotonic=surroundings.clock.monotonic,
+        ),
     )
     context.call_on_close(api.close)
     context.obj = Session(api, surroundings.clock, surroundings.screen)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.placement_calls import Decided
 from api.app import create_app
 from api.deps import Deps
+from api.sign_in.setup import SignIn
 from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
 from tests.activities.deciding import Placer
+from tests.api.sign_in.minting import claims, header, mint, verifier
 from tests.domain.worlds import estate as every_pool
 from tests.estates import Estate
 
@@ -66,8 +69,31 @@ class RecordingStarter:
         return not self.down
 
 
+class Bearer(httpx2.Auth):
+    """Sends a token of one subject that is good at the clock's time, unless a request brings its own."""
+
+    def __init__(self, now: Callable[[], datetime], **said: Any) -> None:
+        self._now = now
+        self._said = said
+        self._made: tuple[datetime, str] | None = None
+
+    @property
+    def token(self) -> str:
+        now = self._now()
+        if self._made is None or self._made[0] != now:
+            self._made = (now, mint(claims(now, **self._said), header("EdDSA")))
+        return self._made[1]
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers.setdefault("authorization", f"Bearer {self.token}")
+        yield request
+
+
 class Door:
-    """A client of one application, with what the application stands on."""
+    """A client of one application, with what the application stands on.
+
+    It asks as a PlatformAdmin of the tenant `platform`; `as_` gives a client that asks as somebody else.
+    """
 
     def __init__(
         self, estate: Estate, starter: RecordingStarter, app: ASGIApp, http: httpx2.AsyncClient
@@ -77,6 +103,10 @@ class Door:
         self.starter = starter
         self.http = http
         self.placer = Placer(estate)
+
+    def as_(self, **said: Any) -> httpx2.AsyncClient:
+        """A client whose token says something else: `tenant_id`, `roles`, `scope`, `sub`."""
+        return client_of(self.app, Bearer(self.estate.clock, **said))
 
     async def get(self, path: str, **query: Any) -> httpx2.Response:
         return await self.http.get(path, params=query or None)
@@ -117,10 +147,15 @@ async def door_on(estate: Estate) -> AsyncIterator[Door]:
         now=estate.clock,
         workflow_pages="http://localhost:8233/namespaces/default",
     )
-    app = create_app(deps)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as http:
+    app = create_app(deps, SignIn(verifier(estate.clock)))
+    async with client_of(app, Bearer(estate.clock)) as http:
         yield Door(estate, starter, app, http)
+
+
+def client_of(app: ASGIApp, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
+    """A client of an application in this process; without `auth` nobody is signed in."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url=ADDRESS, auth=auth)
 
 
 def pod(name: str, *, phase: str = "Pending", cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from api.gate import MIB
 from store import workloads
-from tests.api.door import T1, Door, pods, problem
+from tests.api.door import T1, Bearer, Door, pods, problem
 
 CLAIMS = "/workloads/orders-daily/claims"
 JSON = {"Content-Type": "application/json"}
@@ -184,6 +184,7 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours(read_door
         "query_string": b"",
         "headers": [
             (b"host", b"localhost"),
+            (b"authorization", f"Bearer {Bearer(read_door.estate.clock).token}".encode()),
             (b"content-type", b"application/json"),
             (b"content-length", b"99"),
         ],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import httpx2
-
 from api.app import create_app
 from api.deps import Deps
+from api.sign_in.setup import SignIn
 from store.engine import create_engine
-from tests.api.door import ADDRESS, Door, RecordingStarter, problem
+from tests.api.door import Bearer, Door, RecordingStarter, client_of, problem
+from tests.api.sign_in.minting import verifier
 from tests.estates import Clock
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -32,9 +32,9 @@ async def test_readiness_names_what_is_away(door: Door) -> None:
 async def test_a_database_that_is_away_is_told_and_not_a_traceback() -> None:
     starter = RecordingStarter()
     engine = create_engine(NOWHERE)
-    deps = Deps(engine=engine, starter=starter, temporal_reachable=starter.reachable, now=Clock())
-    transport = httpx2.ASGITransport(app=create_app(deps), raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as http:
+    now = Clock()
+    deps = Deps(engine=engine, starter=starter, temporal_reachable=starter.reachable, now=now)
+    async with client_of(create_app(deps, SignIn(verifier(now))), Bearer(now)) as http:
         assert (await http.get("/healthz")).status_code == 200
         told = problem(await http.get("/readyz"), 503, "not_ready")
         assert told["checks"]["database"] == "unreachable"

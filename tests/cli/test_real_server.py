@@ -21,6 +21,7 @@ from activities.finishing import FinishingActivities
 from activities.placement_calls import FinishRequest
 from api.app import create_app
 from api.deps import Deps
+from api.sign_in.setup import SignIn
 from clients.cli.main import main
 from domain.circuit import WELL
 from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
@@ -28,7 +29,9 @@ from domain.pool_life import DrainTerms
 from store.budget import BudgetStore
 from tests.activities.deciding import Placer
 from tests.activities.provider import ScriptedCompute
+from tests.api.door import Bearer
 from tests.api.serving import served
+from tests.api.sign_in.minting import verifier
 from tests.cli.conftest import Ran
 from tests.domain.worlds import estate as every_pool
 from tests.estates import PARTITION, REGION, TENANT, Estate
@@ -113,12 +116,15 @@ class SoonPlaced:
 
 
 @pytest_asyncio.fixture
-async def sco(estate: Estate, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[RealSco]:
+async def sco(
+    estate: Estate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[RealSco]:
     """`sco` as people run it, beside a server with every pool of one region."""
     await estate.open(every_pool(("eu-north",), hours=500))
     starter = SoonPlaced(estate)
     deps = Deps(engine=estate.engine, starter=starter, temporal_reachable=starter.reachable, now=estate.clock)
-    async with served(create_app(deps)) as address:
+    monkeypatch.setenv("SCO_TOKEN", Bearer(estate.clock).token)
+    async with served(create_app(deps, SignIn(verifier(estate.clock)))) as address:
 
         async def run(*arguments: str, code: int = 0) -> Ran:
             capsys.readouterr()

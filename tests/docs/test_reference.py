@@ -16,6 +16,7 @@ from activities.openstack.settings import CloudSettings
 from api import problems
 from api.contracts import ContractBody
 from api.settings import ApiSettings
+from clients.cli.credential import CLIENT, TOKEN, TOKEN_FILE
 from clients.cli.failures import Exit
 from domain.circuit import Outcome
 from domain.claim import LeftOutReason
@@ -32,6 +33,7 @@ CODE = tuple(
     for path in sorted((ROOT / room).rglob("*.py"))
 )
 METRIC_KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
+METRIC_PREFIXES = ("sco_", "connectsoft_factory_compute_pools_")
 METRIC_NAME = re.compile(r"\bsco_[a-z0-9_]+_(?:total|seconds|ratio|waiting|alarm|bytes)\b")
 LOG_METHODS = frozenset({"info", "warning", "error", "exception"})
 
@@ -91,7 +93,7 @@ def test_every_field_of_a_contract_file_is_documented_with_its_default() -> None
 
 def test_every_variable_that_a_page_names_exists() -> None:
     known = set(defaults(WorkerSettings, "SCO_", upper=True)) | set(defaults(ApiSettings, "SCO_", upper=True))
-    known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER"}
+    known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER", TOKEN, TOKEN_FILE, *CLIENT}
     for page in PAGES:
         assert set(re.findall(r"\bSCO_[A-Z_]+[A-Z]\b", page.read_text())) <= known, name_of(page)
 
@@ -149,7 +151,7 @@ def metrics_in_the_code() -> dict[str, tuple[str, tuple[str, ...]]]:
     found = {}
     for kind, call in calls(set(METRIC_KINDS)):
         name = text_of(call)
-        if name is not None and name.startswith("sco_"):
+        if name is not None and name.startswith(METRIC_PREFIXES):
             labels: Any = ast.literal_eval(call.args[2]) if len(call.args) > 2 else ()
             found[name] = (METRIC_KINDS[kind], tuple(labels))
     return found

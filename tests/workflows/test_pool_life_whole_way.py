@@ -12,11 +12,13 @@ import httpx2
 from activities.drain_calls import PoolDrained
 from api.app import create_app
 from api.deps import Deps
+from api.sign_in.setup import SignIn
 from api.temporal_starter import TemporalStarter
 from domain.audit import Verdict
 from domain.ids import pool_drain_workflow_id
 from lab.seed import TENANT
-from tests.api.door import ADDRESS, problem
+from tests.api.door import Bearer, client_of, problem
+from tests.api.sign_in.minting import verifier
 from tests.workflows.fake_hands import comes_true
 from tests.workflows.test_audit_whole_way import audited
 from tests.world import POLICY, World
@@ -44,12 +46,15 @@ async def front_door(world: World) -> AsyncIterator[httpx2.AsyncClient]:
         engine=world.engine,
         starter=TemporalStarter(world.client),
         temporal_reachable=reachable,
-        now=lambda: datetime.now(UTC),
+        now=utc_now,
         policy=POLICY,
     )
-    transport = httpx2.ASGITransport(app=create_app(deps))
-    async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as http:
+    async with client_of(create_app(deps, SignIn(verifier(utc_now))), Bearer(utc_now)) as http:
         yield http
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def load(world: World, pool: str) -> None:

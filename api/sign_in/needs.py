@@ -1,0 +1,60 @@
+"""What each route needs. Whoever adds a route that changes something adds its line, or nothing starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+
+from api.sign_in.principal import ADMINISTER, OPERATE, READ, Need
+
+# Whoever comes is let in: how the process is, how it looks, and how to sign in.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/sign-in", "/sign-in/callback", "/sign-out"})
+OPEN_FOLDER = "/static/"
+# Every GET needs READ. A POST that only computes is listed with what it needs, too.
+NEEDS: dict[tuple[str, str], Need] = {
+    ("POST", "/factory/compute-pools"): ADMINISTER,
+    ("PATCH", "/factory/compute-pools/{poolId}"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/activate"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/drain"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/resume"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/retire"): ADMINISTER,
+    ("PUT", "/partitions/{partitionId}"): ADMINISTER,
+    ("PUT", "/contracts/{contractId}"): ADMINISTER,
+    ("POST", "/factory/audits"): OPERATE,
+    ("PUT", "/workloads/{workloadId}"): OPERATE,
+    ("POST", "/workloads/{workloadId}/claims"): OPERATE,
+    ("POST", "/workloads/{workloadId}/scale"): OPERATE,
+    ("POST", "/placements"): OPERATE,
+    ("POST", "/placements/{workloadId}/replay"): READ,
+}
+
+
+def is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+
+
+def need_of(method: str, template: str) -> Need | None:
+    """What a route needs, by its method and the template of its path; None where nothing says so."""
+    if method in ("GET", "HEAD"):
+        return READ
+    return NEEDS.get((method, template))
+
+
+def routes_of(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Method and path template of every route of an application; a mounted one takes any method."""
+    for route in iter_route_contexts(app.routes):
+        for method in sorted(route.methods or ("ANY",)):
+            yield method, str(route.path)
+
+
+def require_needs(app: FastAPI) -> None:
+    """Refuse an application with a route of which nobody has said whom it needs."""
+    unsaid = [
+        f"{method} {path}"
+        for method, path in routes_of(app)
+        if not is_open(path if method != "ANY" else f"{path}/") and need_of(method, path) is None
+    ]
+    if unsaid:
+        raise RuntimeError(f"api/sign_in/needs.py does not say what these routes need: {', '.join(unsaid)}")
