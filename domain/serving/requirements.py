@@ -11,12 +11,11 @@ from pydantic import Field, field_validator
 
 from domain.model import Frozen
 from domain.pool import Name, SecurityBoundary
+from domain.serving.models import ModelName, plain_name
 
 MAX_VRAM_GB = 100_000
 MAX_REGIONS = 64
 
-# As serving endpoints name models: `llama3.3:70b`, `meta-llama/Llama-3.3-70B-Instruct`.
-ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 DeploymentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 VramGb = Annotated[int, Field(ge=1, le=MAX_VRAM_GB)]
 
@@ -51,6 +50,12 @@ class ModelRequirements(Frozen):
     regions: Annotated[tuple[Name, ...], Field(max_length=MAX_REGIONS)] = ()
     latency_class: LatencyClass = LatencyClass.STANDARD
     max_price_per_hour_usd: Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)] | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _in_plain_words(cls, model: str) -> str:
+        """A model with the tag that is meant anyway, and without it, is one model."""
+        return plain_name(model)
 
     @field_validator("regions")
     @classmethod
