@@ -27,5 +27,4 @@ CONTENDED = Counter(
 WITHOUT_SECRETS = Counter(
     "sco_model_place_secrets_unavailable_total", "Model placements refused for want of a credential"
 )
-EXPIRED = Counter("sco_model_placements_expired_total", "Model placements whose time was over")
 FAILED = Counter("sco_model_placements_failed_total", "Model placements whose model did not load", ["kind"])
