@@ -21,6 +21,7 @@ from domain.serving.health import HealthTerms
 from domain.serving.placing import ModelPlacementTerms
 from domain.serving.usage import UsageTerms
 from domain.serving.utilization import UtilizationTerms
+from domain.serving.warm_keep import WarmKeepTerms
 
 
 class ScoringPolicy(Frozen):
@@ -55,6 +56,7 @@ class Policy(Frozen):
     leases: LeaseTerms = LeaseTerms()
     drain: DrainTerms = DrainTerms()
     endpoints: EndpointTerms = EndpointTerms()
+    warm_keep: WarmKeepTerms = WarmKeepTerms()
     model_placement: ModelPlacementTerms = ModelPlacementTerms()
     utilization: UtilizationTerms = UtilizationTerms()
     health: HealthTerms = HealthTerms()
