@@ -117,7 +117,7 @@ class ModelPlacing:
         """
         driver = await driver_of(connection)
         for attempt in range(ATTEMPTS_WHEN_CONTENDED + 1):
-            read = await model_placements.read_for(driver, tenant_id, placement_id, wanted.model)
+            read = await self._read(driver, tenant_id, wanted, placement_id)
             if read.known is not None:
                 return await self._again(read, wanted)
             last = attempt == ATTEMPTS_WHEN_CONTENDED
@@ -171,6 +171,14 @@ class ModelPlacing:
         """Wait until every start that is under way has come to its end."""
         while self._starting:
             await asyncio.gather(*self._starting, return_exceptions=True)
+
+    async def _read(
+        self, driver: Driver, tenant_id: str, wanted: ModelRequirements, placement_id: UUID
+    ) -> Read:
+        reports_count = timedelta(seconds=self._policy().health.report_hold_seconds)
+        return await model_placements.read_for(
+            driver, tenant_id, placement_id, wanted.model, reports_since=self._now() - reports_count
+        )
 
     async def _decide(
         self, tenant_id: str, wanted: ModelRequirements, placement_id: UUID, read: Read, *, give_up: bool
@@ -273,7 +281,7 @@ async def _hold(driver: Driver, record: StoredPlacement) -> bool:
         outcome=record.outcome.value,
     )
     try:
-        async with driver.transaction(), driver.pipeline():
+        async with driver.transaction():
             await model_placements.add_placement(driver, record)
             await outbox.add_event(driver, event, once=str(record.placement_id))
     except CheckViolation as error:

@@ -22,10 +22,15 @@ from store.tables import PlacementState, model_placements
 
 # Of the models on shared pools, a tenant's transaction sees the one that it names here.
 NAME_MODEL = "SELECT set_config('sco.model', %(model)s, true)"
-# The tenant's own pools and the shared ones. A retired pool is no candidate: it never comes back.
+# The tenant's own pools and the shared ones. A retired pool is no candidate: it never comes back. An endpoint
+# that this tenant reported down is down for it, until probes say how it is for all.
 CANDIDATES = """
     SELECT p.tenant_id, p.pool_id, p.region, p.security_boundary, p.state, p.endpoint_ref,
-      CASE WHEN c.hall_lost THEN 'excluded' ELSE c.standing END, c.degraded, c.reported_at,
+      CASE WHEN c.hall_lost THEN 'excluded' ELSE c.standing END,
+      c.degraded OR (s.tenant_id, s.pool_id) IN (
+        SELECT r.pool_tenant_id, r.pool_id FROM endpoint_reports r
+        WHERE r.tenant_id = %(tenant)s AND r.reported_at > %(reports_since)s),
+      c.reported_at,
       s.vram_gb, s.committed_vram_gb, CAST(p.price_per_hour_usd * 1000000 AS bigint),
       CAST(c.utilization * 1000000 AS int), c.queue_depth,
       coalesce(s.learned_cold_start_seconds, nullif(c.cold_start_seconds, 0)),
@@ -128,9 +133,14 @@ class Read(NamedTuple):
     pools: list[PoolNow]
 
 
-async def read_for(driver: Driver, tenant_id: str, placement_id: UUID, model: str) -> Read:
-    """The placement of this id, if there is one, and every candidate; one exchange with the database."""
-    named = {"tenant": tenant_id, "id": placement_id, "model": model}
+async def read_for(
+    driver: Driver, tenant_id: str, placement_id: UUID, model: str, *, reports_since: datetime
+) -> Read:
+    """The placement of this id, if there is one, and every candidate; one exchange with the database.
+
+    Endpoints that the tenant reported down after `reports_since` are degraded for it.
+    """
+    named = {"tenant": tenant_id, "id": placement_id, "model": model, "reports_since": reports_since}
     found = driver.cursor(row_factory=dict_row)
     pools = driver.cursor(row_factory=args_row(PoolNow))
     async with driver.pipeline():

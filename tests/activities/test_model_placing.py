@@ -175,6 +175,24 @@ async def test_what_a_pool_is_now_decides(serving: ServingEstate) -> None:
     assert placed.record.outcome is PlacementOutcome.NO_CAPACITY
 
 
+async def test_an_endpoint_that_a_tenant_reported_is_down_for_that_tenant_for_a_while(
+    serving: ServingEstate,
+) -> None:
+    shared: dict[str, Any] = {"security_boundary": SecurityBoundary.SHARED}
+    await serving.pool("reported", PLATFORM, price_per_hour_usd=Decimal(1), **shared)
+    await serving.pool("other", PLATFORM, **shared)
+    await serving.run(
+        "INSERT INTO endpoint_reports (tenant_id, report_id, pool_tenant_id, pool_id, problem, reported_at)"
+        " VALUES ('acme', gen_random_uuid(), 'platform', 'reported', 'connection refused', :at)",
+        at=serving.clock(),
+    )
+    asked = wanted(boundary=SecurityBoundary.SHARED)
+    assert reasons(await serving.place(asked)) == {"other": None, "reported": Reason.DEGRADED}
+    assert (await serving.place(asked, tenant="others")).record.pool_id == "reported"
+    serving.clock.move(60)
+    assert (await serving.place(asked)).record.pool_id == "reported"
+
+
 async def test_reports_grow_stale_with_the_clock(serving: ServingEstate) -> None:
     await serving.pool()
     serving.clock.move(120)
