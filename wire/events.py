@@ -1,8 +1,8 @@
-"""Events that leave through the outbox: topics, payloads and the CloudEvents envelope."""
+"""Events that leave through the outbox: their topics, the stream and the CloudEvents envelope."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,19 +19,43 @@ PLACEMENT_FINISHED = "compute-pools.placement.v1.placement-finished"
 STREAM = "SCO_EVENTS"
 STREAM_SUBJECTS = ("compute-pools.>",)
 
+SOURCE = "/sco/control-plane"
+CONTENT_TYPE = "application/cloudevents+json"
+SEQUENCE_DIGITS = 19
+
+
+def schema_urn(topic: str) -> str:
+    """The name of the schema of a topic's payload, which is its `$id` in the AsyncAPI document."""
+    context, room, version, event = topic.split(".")
+    return f"urn:sco:events:{context}:{room}:{version}:{event}"
+
 
 def envelope(
-    *, event_id: UUID, topic: str, key: str, tenant_id: str, payload: dict[str, Any], at: datetime
+    *,
+    event_id: UUID,
+    topic: str,
+    key: str,
+    tenant_id: str,
+    sequence: int,
+    payload: dict[str, Any],
+    at: datetime,
 ) -> dict[str, Any]:
-    """One event as CloudEvents 1.0 in JSON; `subject` is the key that orders events of one aggregate."""
+    """One event as CloudEvents 1.0 in JSON.
+
+    `subject` is the key within the tenant. Events of one `partitionkey` come in the order of their
+    `sequence`, which compares as text.
+    """
     return {
         "specversion": "1.0",
         "id": str(event_id),
-        "source": "/sco/control-plane",
+        "source": SOURCE,
         "type": topic,
         "subject": key,
-        "time": at.isoformat(),
+        "time": at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "datacontenttype": "application/json",
+        "dataschema": schema_urn(topic),
         "tenantid": tenant_id,
+        "partitionkey": f"{tenant_id}/{key}",
+        "sequence": f"{sequence:0{SEQUENCE_DIGITS}d}",
         "data": payload,
     }

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -31,6 +32,7 @@ from workers.assemble import (
     region_worker,
     utc_now,
 )
+from workers.event_stream import StreamTerms
 from workers.housekeeping import keep_tidy
 from workers.notification_intake import NotificationIntake
 from workers.outbox_pump import OutboxPump
@@ -91,7 +93,15 @@ async def run(
 
 
 def _pump(settings: WorkerSettings, engine: Engine) -> OutboxPump | None:
-    return OutboxPump(engine, settings.nats_url, now=utc_now) if settings.nats_url else None
+    if not settings.nats_url:
+        return None
+    terms = StreamTerms(
+        max_age=timedelta(days=settings.events_stream_days),
+        max_bytes=settings.events_stream_bytes,
+        replicas=settings.events_stream_replicas,
+    )
+    keep = timedelta(days=settings.events_keep_days)
+    return OutboxPump(engine, settings.nats_url, now=utc_now, keep=keep, terms=terms)
 
 
 async def _serve(

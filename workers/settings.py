@@ -33,6 +33,10 @@ class WorkerSettings(BaseSettings):
     provider_calls_per_second: Annotated[Decimal, Field(gt=0)] = Decimal(20)
     scoring_minutes: Annotated[int, Field(ge=1, le=60)] = 5
     observation_seconds: Annotated[int, Field(ge=5, le=600)] = 60
+    events_keep_days: Annotated[int, Field(ge=1, le=400)] = 7
+    events_stream_days: Annotated[int, Field(ge=1, le=400)] = 30
+    events_stream_bytes: Annotated[int, Field(ge=1024**2)] = 1024**3
+    events_stream_replicas: Annotated[int, Field(ge=1, le=5)] = 1
 
     @field_validator("partitions", "regions", mode="before")
     @classmethod

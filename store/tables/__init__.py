@@ -12,7 +12,7 @@ from store.tables.base import AuditStatus, Phase, Standing, metadata
 from store.tables.holdings import instances, pool_backoffs, reservations
 from store.tables.intent import claims, contracts, workloads
 from store.tables.plans import placement_decisions, plan_generations, rankings, shortlists
-from store.tables.plumbing import idempotency_keys, outbox, provider_budgets
+from store.tables.plumbing import event_streams, idempotency_keys, outbox, provider_budgets
 from store.tables.provider import (
     audit_log,
     audits,
@@ -69,6 +69,7 @@ __all__ = [
     "correlation_groups",
     "drifts",
     "endpoint_reports",
+    "event_streams",
     "fleet_gaps",
     "idempotency_keys",
     "instances",

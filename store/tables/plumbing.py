@@ -1,4 +1,4 @@
-"""Provider budgets, the outbox, and answers kept for repeated requests."""
+"""Provider budgets, the outbox and the stream it goes to, and answers kept for repeated requests."""
 
 from __future__ import annotations
 
@@ -62,6 +62,18 @@ outbox = Table(
     PrimaryKeyConstraint("sequence"),
     UniqueConstraint("event_id"),
     Index("outbox_unpublished_idx", "sequence", postgresql_where=text("published_at IS NULL")),
+)
+
+event_streams = Table(
+    "event_streams",
+    metadata,
+    tenant(),
+    word("stream"),
+    moment("made_at"),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("resend_after", BigInteger),
+    PrimaryKeyConstraint("tenant_id", "stream"),
+    CheckConstraint("last_sequence >= 0 AND resend_after >= 0", name="sequences_not_negative"),
 )
 
 idempotency_keys = Table(

@@ -1,4 +1,4 @@
-"""The intake of notifications on servers that a test may kill."""
+"""The outbox pump and the intake of notifications on servers that a test may kill."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest_asyncio
 from lab.stack import Stack
 from tests.estates import Estate
 from tests.stack_fixtures import new_folder
+from tests.workers.event_post import EventPost
 from tests.workers.post_office import PostOffice, temporal
-from workers import notification_intake
+from workers import notification_intake, outbox_pump
 
 
 @pytest.fixture(scope="module")
@@ -34,5 +35,16 @@ async def office(
     monkeypatch.setattr(notification_intake, "TROUBLE_SECONDS", 0.1)
     monkeypatch.setattr(notification_intake, "ACK_WAIT_SECONDS", 2.0)
     opened = PostOffice(estate, own_stack.nats_url, await temporal(own_stack.temporal_address))
+    yield opened
+    await opened.forget_stream()
+
+
+@pytest_asyncio.fixture
+async def post(estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventPost]:
+    """An outbox and pumps that lose no time."""
+    monkeypatch.setattr(outbox_pump, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(outbox_pump, "TROUBLE_SECONDS", 0.1)
+    monkeypatch.setattr(outbox_pump, "PUBLISH_TIMEOUT_SECONDS", 1.0)
+    opened = EventPost(estate.engine, own_stack.nats_url)
     yield opened
     await opened.forget_stream()
