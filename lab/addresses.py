@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from rich.console import Console
 
 from lab.control_plane import ControlPlane
 
 API_URL_FILE = "api.url"
+SCO_FILE = "sco.env"
 
 
 def show_addresses(plane: ControlPlane, console: Console) -> None:
-    """The addresses a person opens, and the command that uses them."""
+    """The addresses a person opens, and the commands that use them."""
     (plane.data_dir / API_URL_FILE).write_text(plane.api_url + "\n")
-    console.print("[bold green]Ready.[/] Everything listens on 127.0.0.1 only; there is no sign-in yet.")
-    console.print(f"  screens      {plane.api_url}/")
+    exports = exports_of(plane)
+    (plane.data_dir / SCO_FILE).write_text(exports)
+    console.print("[bold green]Ready.[/] Everything listens on 127.0.0.1 only.")
+    console.print(f"  screens      {plane.api_url}/ (sign in as ada, or another of the issuer's people)")
     console.print(f"  REST         {plane.api_url}/openapi.json")
+    console.print(f"  issuer       {plane.issuer_url} (for development only)")
     console.print(f"  Temporal UI  {plane.stack.web_ui_url}")
     console.print(f"  metrics      {plane.api_url}/metrics and {plane.metrics_url}")
-    console.print(f"  try          .venv/bin/sco --server {plane.api_url} status", soft_wrap=True)
+    console.print("  sco          signs in with these, which are in a file, too:")
+    console.print(exports.rstrip(), soft_wrap=True)
+    console.print(f"  try          . {plane.data_dir / SCO_FILE} && .venv/bin/sco status", soft_wrap=True)
     console.print("  stop         make down")
+
+
+def exports_of(plane: ControlPlane) -> str:
+    """Shell lines that let `sco` find this laboratory and sign in to it. They hold no secret."""
+    return "".join(f"export {name}={quote(value)}\n" for name, value in plane.cli_environment().items())

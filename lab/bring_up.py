@@ -1,4 +1,4 @@
-"""Make a control plane ready on a running stack: schema, cloud, pools, worker, API, first ranking."""
+"""Make a control plane ready on a running stack: schema, cloud, pools, processes, first ranking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decimal import Decimal
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
-from lab.control_plane import API, CLOUD, WORKER, ControlPlane
+from lab.control_plane import API, CLOUD, ISSUER, WORKER, ControlPlane
 from lab.logins import ensure_logins
 from lab.seed import PARTITIONS, TENANT, seed
 from lab.stack.errors import StackError
@@ -48,6 +48,8 @@ def bring_up(plane: ControlPlane, echo: Echo = _say_nothing, *, api: bool = True
     plane.start(WORKER)
     echo(f"the worker runs, metrics at {plane.metrics_url}")
     if api:
+        plane.start(ISSUER)
+        echo(f"the issuer for development runs at {plane.issuer_url}")
         plane.start(API)
         echo(f"the API runs at {plane.api_url}")
     asyncio.run(_wait_for_rankings(plane))

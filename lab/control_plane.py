@@ -1,4 +1,4 @@
-"""The control plane of a laboratory: the simulated cloud, one worker and the API, as processes of their own.
+"""The control plane of a laboratory: simulated cloud, worker, issuer and API, as processes of their own.
 
 They run on an embedded stack, outlive the command that started them and are known by pid and start time.
 """
@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from domain.pool import Arch
+from lab.issuer.accounts import SCREENS, secret_file
+from lab.issuer.issuer import AUDIENCE
 from lab.logins import API_LOGIN, WORKER_LOGIN, dsn_of
 from lab.seed import PARTITIONS
 from lab.stack import process
@@ -24,12 +26,16 @@ from lab.stack.errors import StackError
 from lab.stack.ports import any_free
 from lab.stack.process import Identity
 from lab.stack.stack import Stack
+from lab.stack.state import create_password
 
-CLOUD, WORKER, API = "cloud", "worker", "api"
-NAMES = (CLOUD, WORKER, API)
+CLOUD, WORKER, ISSUER, API = "cloud", "worker", "issuer", "api"
+NAMES = (CLOUD, WORKER, ISSUER, API)
+SESSION_KEY = "session-key"
+CLI_CLIENT = "sco-cli"
 STATE_FILE = "control-plane.json"
 PROVIDER_FILE = "secrets/provider.json"
 POLICY_FILE = "policy.json"
+WELL_KNOWN = "/.well-known/openid-configuration"
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -55,7 +61,7 @@ class Pace:
 
 
 class ControlPlane:
-    """Cloud, worker and API of one data folder. Every method may be repeated."""
+    """Cloud, worker, issuer and API of one data folder. Every method may be repeated."""
 
     def __init__(self, stack: Stack, pace: Pace | None = None) -> None:
         self.stack = stack
@@ -79,6 +85,15 @@ class ControlPlane:
         return f"http://{LOOPBACK}:{self._port(WORKER)}/metrics"
 
     @property
+    def issuer_url(self) -> str:
+        return f"http://{LOOPBACK}:{self._port(ISSUER)}"
+
+    @property
+    def issuer_dir(self) -> Path:
+        """Keys, clients and secrets of the development issuer."""
+        return self.data_dir / ISSUER
+
+    @property
     def cloud_file(self) -> Path:
         """Address and admin token of the simulated cloud."""
         return self.data_dir / CLOUD / "cloud.json"
@@ -96,6 +111,9 @@ class ControlPlane:
         """Start one process and wait until it serves; one that runs already is left alone."""
         if self.running(name):
             return
+        if name == API:
+            # It is started with a secret that the issuer makes.
+            self.start(ISSUER)
         command, environment, ready = self._launch(name)
         (self.data_dir / name).mkdir(exist_ok=True)
         log = self.data_dir / "logs" / f"{name}.log"
@@ -115,6 +133,8 @@ class ControlPlane:
         if name == WORKER:
             command = [sys.executable, "-m", "workers.main"]
             return command, self.worker_environment(), self.metrics_url
+        if name == ISSUER:
+            return self._issuer_command(), {}, f"{self.issuer_url}{WELL_KNOWN}"
         return [sys.executable, "-m", "api.main"], self._api_environment(), f"{self.api_url}/readyz"
 
     def stop(self, name: str) -> None:
@@ -144,6 +164,21 @@ class ControlPlane:
             *("--data-dir", str(folder), "--speed", str(self.pace.cloud_speed)),
             *("--nats-url", self.stack.nats_url),
         ]
+
+    def _issuer_command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "lab.issuer", "--port", str(self._port(ISSUER))),
+            *("--data-dir", str(self.issuer_dir)),
+        ]
+
+    def cli_environment(self, client: str = CLI_CLIENT) -> dict[str, str]:
+        """What `sco` is told, so that it finds the API and fetches tokens for a client of the issuer."""
+        return {
+            "SCO_SERVER": self.api_url,
+            "SCO_CLIENT_ID": client,
+            "SCO_CLIENT_SECRET_FILE": str(secret_file(self.issuer_dir, client).absolute()),
+            "SCO_TOKEN_URL": f"{self.issuer_url}/token",
+        }
 
     def _store_environment(self, login: str) -> dict[str, str]:
         return {
@@ -190,6 +225,11 @@ class ControlPlane:
             "SCO_API_HOST": LOOPBACK,
             "SCO_API_PORT": str(self._port(API)),
             "SCO_TEMPORAL_UI_URL": self.stack.web_ui_url,
+            "SCO_OIDC_ISSUER": self.issuer_url,
+            "SCO_OIDC_AUDIENCE": AUDIENCE,
+            "SCO_OIDC_CLIENT_ID": SCREENS,
+            "SCO_OIDC_CLIENT_SECRET": secret_file(self.issuer_dir, SCREENS).read_text(),
+            "SCO_SESSION_KEY": create_password(self.data_dir, SESSION_KEY),
         }
 
     def _write_provider_file(self) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab.addresses import API_URL_FILE, show_addresses
+from lab.addresses import API_URL_FILE, SCO_FILE, show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import NAMES, ControlPlane
 from lab.stack import commands
@@ -75,7 +75,8 @@ def down(data_dir: DataDir = DATA_DIR) -> None:
         stack = Stack.load(data_dir)
         ControlPlane(stack).stop_all(lambda line: console.print(f"  {line}"))
         commands.down(data_dir, console.print)
-        (data_dir / API_URL_FILE).unlink(missing_ok=True)
+        for name in (API_URL_FILE, SCO_FILE):
+            (data_dir / name).unlink(missing_ok=True)
 
 
 @app.command()

@@ -37,7 +37,11 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
     began = time.monotonic()
     _require_examples()
     _wipe(data_dir)
-    headline(console, 1, "Start real Temporal, Postgres and NATS, a simulated private cloud, worker and API")
+    headline(
+        console,
+        1,
+        "Start real Temporal, Postgres and NATS, a simulated private cloud, worker, issuer and API",
+    )
     stack = commands.up(data_dir, console.print)
     plane = ControlPlane(stack)
     try:

@@ -24,7 +24,7 @@ class Sco:
     """Runs `sco` commands against one API, shown as they would be typed."""
 
     def __init__(self, plane: ControlPlane, console: Console) -> None:
-        self._server = plane.api_url
+        self._plane = plane
         self._console = console
 
     def run(self, *arguments: str, expect: Sequence[int] = (0,)) -> str:
@@ -42,7 +42,11 @@ class Sco:
         """Start one command without waiting for it."""
         self._console.print(f"\n[bold]$ sco {' '.join(arguments)} &[/]")
         return subprocess.Popen(
-            self._command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self._command(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment(),
         )
 
     def data(self, *arguments: str) -> Any:
@@ -58,12 +62,17 @@ class Sco:
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
-            env=os.environ | {"COLUMNS": str(self._console.width)},
+            env=self._environment() | {"COLUMNS": str(self._console.width)},
             check=False,
         )
 
+    def _environment(self) -> dict[str, str]:
+        """Ours, with this laboratory's server and sign-in instead of any other."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SCO_")}
+        return own | self._plane.cli_environment()
+
     def _command(self, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "clients.cli.main", "--server", self._server, *arguments]
+        return [sys.executable, "-m", "clients.cli.main", *arguments]
 
 
 class CloudRecord:

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import httpx2 as httpx
 import pytest
 
+from clients.cli.credential import find_credential
 from lab.control_plane import API
 from tests.faults.plant import PARTITION, Plant
 from tests.faults.test_crashes import age
@@ -32,7 +33,17 @@ def plant_with_api(plant: Plant) -> Iterator[Plant]:
     plant.plane.kill(API)
 
 
-def submit(plant: Plant, workload_id: str) -> dict[str, object]:
+def token_of(plant: Plant) -> str:
+    """As `sco` fetches it."""
+    plane = plant.plane
+    credential = find_credential(
+        plane.cli_environment(), plane.api_url, timeout_seconds=10, monotonic=time.monotonic
+    )
+    assert credential is not None
+    return credential.token()
+
+
+def submit(plant: Plant, workload_id: str, token: str) -> dict[str, object]:
     """Claim until the API answers, always with the same key, as a client does that got no answer."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while time.monotonic() < deadline:
@@ -40,7 +51,11 @@ def submit(plant: Plant, workload_id: str) -> dict[str, object]:
             answer = httpx.post(
                 f"{plant.plane.api_url}/workloads/{workload_id}/claims",
                 content=CLAIM.replace("NAME", workload_id),
-                headers={"Content-Type": "application/yaml", "Idempotency-Key": f"claim-{workload_id}"},
+                headers={
+                    "Authorization": f"Bearer {token}",
+                    "Content-Type": "application/yaml",
+                    "Idempotency-Key": f"claim-{workload_id}",
+                },
                 timeout=10,
             )
         except httpx.HTTPError:
@@ -57,8 +72,9 @@ def submit(plant: Plant, workload_id: str) -> dict[str, object]:
 def test_a_claim_is_taken_once_however_often_the_api_dies(plant_with_api: Plant) -> None:
     plant = plant_with_api
     names = [plant.register() for _ in range(WORKLOADS)]
+    token = token_of(plant)
     with ThreadPoolExecutor(WORKLOADS) as callers:
-        answers = [callers.submit(submit, plant, name) for name in names]
+        answers = [callers.submit(submit, plant, name, token) for name in names]
         for pause_seconds in (0.02, 0.1):
             time.sleep(pause_seconds)
             plant.plane.kill(API)
