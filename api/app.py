@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import structlog
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Lifespan
+from starlette.types import ASGIApp
 
 from api import (
     audits,
@@ -41,10 +35,8 @@ from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import is_open, require_needs
 from api.sign_in.setup import SignIn
 from api.web import audit_pages, pages
-from store.idempotency import forget_old
 
 STATIC = Path(__file__).parent / "web" / "static"
-FORGET_EVERY = timedelta(minutes=10)
 BEARER = {
     "type": "http",
     "scheme": "bearer",
@@ -55,17 +47,14 @@ REFUSAL = {
     "model": ProblemDocument,
     "description": "What was wrong, which value, what is allowed and what to do",
 }
-log = structlog.get_logger("api")
 
 
-def create_app(deps: Deps, sign_in: SignIn) -> ASGIApp:
-    """The whole service as one ASGI application, over what it is given."""
-    registry = CollectorRegistry()
+def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry) -> ASGIApp:
+    """The whole service as one ASGI application, over what it is given; what it counts is in `registry`."""
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
-    app = routes(_lifespan)
+    app = routes()
     app.state.deps = deps
-    app.state.registry = registry
     app.state.sign_in_screens = sign_in.screens
     app.state.sign_in_metrics = SignInMetrics(registry)
     refusals.install(app)
@@ -90,7 +79,7 @@ class Described(FastAPI):
         return super().openapi()
 
 
-def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def routes() -> FastAPI:
     """Every route without what it runs on: enough to describe the API."""
     app = Described(
         title="Spot Capacity Orchestrator",
@@ -103,7 +92,6 @@ def routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         generate_unique_id_function=_operation_id,
         responses={422: REFUSAL, "default": REFUSAL},
         redirect_slashes=False,
-        lifespan=lifespan,
     )
     # Before the pools, whose paths would match theirs.
     app.include_router(placements.decisions_router)
@@ -135,23 +123,3 @@ async def _description(request: Request) -> dict[str, Any]:
 
 def _operation_id(route: APIRoute) -> str:
     return route.name
-
-
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    forgetting = asyncio.create_task(_forget_forever(app.state.deps))
-    yield
-    forgetting.cancel()
-    with suppress(asyncio.CancelledError):
-        await forgetting
-
-
-async def _forget_forever(deps: Deps) -> None:
-    """Remove old idempotency keys now and then; a database that is away is tried again next time."""
-    while True:
-        try:
-            async with deps.engine.begin() as connection:
-                await forget_old(connection, deps.now())
-        except (SQLAlchemyError, OSError) as error:
-            log.warning("old_keys_stay", error=type(error).__name__)
-        await asyncio.sleep(FORGET_EVERY.total_seconds())

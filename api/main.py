@@ -6,13 +6,15 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 import uvicorn
+from prometheus_client import CollectorRegistry, start_http_server
 from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
@@ -26,12 +28,15 @@ from api.sign_in.setup import SignIn, screens_of
 from api.sign_in.tokens import TokenVerifier
 from api.temporal_starter import TemporalStarter
 from domain.intake.words import clean
-from store.engine import create_engine
+from store.engine import Engine, create_engine
+from store.roles import TENANT_ROLE, WrongRole, require_role
 
 CHECK_TIMEOUT = timedelta(seconds=2)
 # Requests in hand at once; more are answered 503 at once instead of piling up.
 MAX_REQUESTS = 200
 STOP_SECONDS = 20
+ROLE_SECONDS = 2.0
+LOOPBACK = "127.0.0.1"
 MISSING = {
     "database_url": "give the postgresql:// address of the database",
     "oidc_issuer": "give the address of the OpenID issuer whose tokens say who asks; nobody else is let in",
@@ -49,7 +54,11 @@ def main() -> None:
         print(_refusal(error), file=sys.stderr)
         sys.exit(2)
     configure_logs()
-    asyncio.run(serve(settings))
+    try:
+        asyncio.run(serve(settings))
+    except WrongRole as error:
+        print(f"sco-api: SCO_DATABASE_URL: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 async def serve(settings: ApiSettings) -> None:
@@ -60,7 +69,10 @@ async def serve(settings: ApiSettings) -> None:
         data_converter=pydantic_data_converter,
         lazy=True,
     )
-    engine = create_engine(settings.database_url.get_secret_value(), pool_size=settings.database_connections)
+    engine = create_engine(
+        settings.database_url.get_secret_value(), pool_size=settings.database_connections, role=TENANT_ROLE
+    )
+    registry = CollectorRegistry()
     deps = Deps(
         engine=engine,
         starter=TemporalStarter(client),
@@ -69,7 +81,7 @@ async def serve(settings: ApiSettings) -> None:
         workflow_pages=settings.workflow_pages,
     )
     config = uvicorn.Config(
-        create_app(deps, sign_in_of(settings)),
+        create_app(deps, sign_in_of(settings), registry),
         host=settings.api_host,
         port=settings.api_port,
         log_config=None,
@@ -79,11 +91,38 @@ async def serve(settings: ApiSettings) -> None:
         timeout_graceful_shutdown=STOP_SECONDS,
         lifespan="on",
     )
-    log.info("serving", host=settings.api_host, port=settings.api_port)
-    try:
-        await _Server(config).serve()
-    finally:
-        await engine.dispose()
+    server = _Server(config)
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(engine.dispose)
+        watching = asyncio.create_task(_watch_role(engine, server))
+        opened.push_async_callback(_ended, watching)
+        await asyncio.wait({watching}, timeout=ROLE_SECONDS)
+        if watching.done():
+            watching.result()
+        if settings.api_metrics_port:
+            exposed, _ = start_http_server(settings.api_metrics_port, LOOPBACK, registry)
+            opened.callback(exposed.shutdown)
+        log.info("serving", host=settings.api_host, port=settings.api_port)
+        await server.serve()
+
+
+async def _watch_role(engine: Engine, server: _Server) -> None:
+    """Until it is known: a login that row-level security does not bind ends the process."""
+    while True:
+        try:
+            await require_role(engine, TENANT_ROLE)
+            return
+        except (SQLAlchemyError, OSError):
+            await asyncio.sleep(ROLE_SECONDS)
+        except WrongRole:
+            server.should_exit = True
+            raise
+
+
+async def _ended(watching: asyncio.Task[None]) -> None:
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
 
 
 def sign_in_of(settings: ApiSettings) -> SignIn:

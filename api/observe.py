@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.refusals import answer, problem_of
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
+QUIET_ROUTES = frozenset({"/healthz", "/readyz"})
 UNMATCHED = "unmatched"
 MAX_FRAMES = 12
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

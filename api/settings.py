@@ -25,6 +25,7 @@ class ApiSettings(BaseSettings):
     temporal_ui_url: str | None = None
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    api_metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
 
     api_names: Annotated[tuple[str, ...], NoDecode] = ()

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 import structlog
-from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from fastapi import APIRouter
 
 from api import problems
 from api.deps import Deps, Tenant, Uses
@@ -96,13 +95,6 @@ async def _database_reachable(deps: Deps) -> bool:
         log.warning("database_unreachable", error=type(error).__name__)
         return False
     return True
-
-
-@router.get("/metrics", include_in_schema=False)
-async def metrics(request: Request) -> Response:
-    """Everything counted by this process, for Prometheus."""
-    registry: CollectorRegistry = request.app.state.registry
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/status")

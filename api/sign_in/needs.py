@@ -10,7 +10,7 @@ from fastapi.routing import iter_route_contexts
 from api.sign_in.principal import ADMINISTER, OPERATE, READ, Need
 
 # Whoever comes is let in: how the process is, how it looks, and how to sign in.
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/sign-in", "/sign-in/callback", "/sign-out"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/sign-in", "/sign-in/callback", "/sign-out"})
 OPEN_FOLDER = "/static/"
 # Every GET needs READ. A POST that only computes is listed with what it needs, too.
 NEEDS: dict[tuple[str, str], Need] = {

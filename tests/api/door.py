@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -18,8 +19,10 @@ from api.app import create_app
 from api.deps import Deps
 from api.sign_in.setup import SignIn
 from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
+from store.roles import TENANT_ROLE
 from tests.activities.deciding import Placer
 from tests.api.sign_in.minting import claims, header, mint, verifier
+from tests.database import opened
 from tests.domain.worlds import estate as every_pool
 from tests.estates import Estate
 
@@ -96,9 +99,15 @@ class Door:
     """
 
     def __init__(
-        self, estate: Estate, starter: RecordingStarter, app: ASGIApp, http: httpx2.AsyncClient
+        self,
+        estate: Estate,
+        starter: RecordingStarter,
+        app: ASGIApp,
+        http: httpx2.AsyncClient,
+        registry: CollectorRegistry,
     ) -> None:
         self.app = app
+        self.registry = registry
         self.estate = estate
         self.starter = starter
         self.http = http
@@ -139,17 +148,21 @@ class Door:
 
 @asynccontextmanager
 async def door_on(estate: Estate) -> AsyncIterator[Door]:
+    """The application over the estate's database, working as the role that row-level security binds."""
     starter = RecordingStarter()
-    deps = Deps(
-        engine=estate.engine,
-        starter=starter,
-        temporal_reachable=starter.reachable,
-        now=estate.clock,
-        workflow_pages="http://localhost:8233/namespaces/default",
-    )
-    app = create_app(deps, SignIn(verifier(estate.clock)))
-    async with client_of(app, Bearer(estate.clock)) as http:
-        yield Door(estate, starter, app, http)
+    dsn = estate.engine.url.render_as_string(hide_password=False)
+    async with opened(dsn, role=TENANT_ROLE) as engine:
+        deps = Deps(
+            engine=engine,
+            starter=starter,
+            temporal_reachable=starter.reachable,
+            now=estate.clock,
+            workflow_pages="http://localhost:8233/namespaces/default",
+        )
+        registry = CollectorRegistry()
+        app = create_app(deps, SignIn(verifier(estate.clock)), registry)
+        async with client_of(app, Bearer(estate.clock)) as http:
+            yield Door(estate, starter, app, http, registry)
 
 
 def client_of(app: ASGIApp, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:

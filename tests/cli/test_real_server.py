@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 from temporalio.testing import ActivityEnvironment
 
 from activities.audit_calls import AuditInput, CloseAuditRequest
@@ -124,7 +125,7 @@ async def sco(
     starter = SoonPlaced(estate)
     deps = Deps(engine=estate.engine, starter=starter, temporal_reachable=starter.reachable, now=estate.clock)
     monkeypatch.setenv("SCO_TOKEN", Bearer(estate.clock).token)
-    async with served(create_app(deps, SignIn(verifier(estate.clock)))) as address:
+    async with served(create_app(deps, SignIn(verifier(estate.clock)), CollectorRegistry())) as address:
 
         async def run(*arguments: str, code: int = 0) -> Ran:
             capsys.readouterr()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
+from prometheus_client import CollectorRegistry
 
 from activities.drain_calls import PoolDrained
 from api.app import create_app
@@ -49,7 +50,9 @@ async def front_door(world: World) -> AsyncIterator[httpx2.AsyncClient]:
         now=utc_now,
         policy=POLICY,
     )
-    async with client_of(create_app(deps, SignIn(verifier(utc_now))), Bearer(utc_now)) as http:
+    async with client_of(
+        create_app(deps, SignIn(verifier(utc_now)), CollectorRegistry()), Bearer(utc_now)
+    ) as http:
         yield http
 
 
