@@ -1,6 +1,7 @@
 """Write the terminal pictures of the documentation from what `sco` prints against a running laboratory.
 
     make up
+    . .lab/sco.env
     .venv/bin/python docs/make_images.py
 
 It submits the example claim of `orders-daily`, waits until it is placed and writes docs/images/*.svg.

@@ -22,7 +22,7 @@ TOKEN_URL = "SCO_TOKEN_URL"  # noqa: S105
 CLIENT = (CLIENT_ID, CLIENT_SECRET_FILE, TOKEN_URL)
 HOW = (
     f"set {TOKEN_FILE} to a file with a token, or {TOKEN} to the token itself,"
-    f" or {', '.join(CLIENT[:2])} and {TOKEN_URL} to fetch one"
+    f" or {', '.join(CLIENT[:2])} and {TOKEN_URL} to fetch one; a laboratory has these in .lab/sco.env"
 )
 MAX_SECRET_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 256 * 1024
