@@ -82,6 +82,14 @@ HELD_OFF = sa.text(
     WHERE tenant_id = :tenant AND reported_at > :since
     """
 )
+REPORTED_UNPROBED = sa.text(
+    """
+    SELECT DISTINCT s.tenant_id, s.pool_id FROM endpoint_reports r
+    JOIN pool_serving s ON s.tenant_id = r.pool_tenant_id AND s.pool_id = r.pool_id
+    WHERE r.reported_at > :since AND (s.probed_at IS NULL OR s.probed_at < r.reported_at)
+    ORDER BY 1, 2 LIMIT :limit
+    """
+)
 PURGE = sa.text(
     """
     DELETE FROM endpoint_reports WHERE (tenant_id, report_id) IN (
@@ -203,6 +211,14 @@ async def held_off(
     """Pools, each as tenant and id, that a tenant's own reports keep its placements away from now."""
     named = {"tenant": tenant_id, "since": at - timedelta(seconds=hold_seconds)}
     return frozenset((row[0], row[1]) for row in await connection.execute(HELD_OFF, named))
+
+
+async def reported_unprobed(
+    connection: Connection, at: datetime, hold_seconds: float, limit: int
+) -> list[PoolName]:
+    """Pools that a router reported, and that were not probed since."""
+    named = {"since": at - timedelta(seconds=hold_seconds), "limit": limit}
+    return [(row[0], row[1]) for row in await connection.execute(REPORTED_UNPROBED, named)]
 
 
 async def purge_reports(connection: Connection, before: datetime) -> int:

@@ -48,9 +48,11 @@ from store.engine import Engine
 from workers.pulse import Pulse
 from workers.settings import WorkerSettings
 from workflows.audit import Audit
+from workflows.collector import Collector
 from workflows.leases import LeaseWatch
 from workflows.placement import Placement
 from workflows.pool_drain import PoolDrain
+from workflows.pool_health import PoolHealth
 from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, PlacementSweep, Scoring
 from workflows.signals import ForgivingSignals
@@ -58,6 +60,7 @@ from workflows.signals import ForgivingSignals
 # Every workflow that this code may have to replay, whatever queue it runs on.
 WORKFLOWS: Sequence[type] = (
     *(Placement, PoolDrain, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch),
+    *(Collector, PoolHealth),
 )
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)

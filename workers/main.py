@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
 from activities.logs import configure_logs
+from activities.secrets.settings import SecretsFileRefused
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
@@ -39,9 +40,15 @@ from workers.outbox_pump import OutboxPump
 from workers.policy import PolicyRefused, read_policy
 from workers.promises import keep_reconciling
 from workers.schedules import ensure_schedules
+from workers.serving import open_serving, serving_chores, serving_worker
 from workers.settings import WorkerSettings
 
 LOOPBACK = "127.0.0.1"
+REFUSED_SETTING: Mapping[type[Exception], str] = {
+    CloudFileRefused: "SCO_CLOUD_FILE",
+    SecretsFileRefused: "SCO_SECRETS_FILE",
+    WrongRole: "SCO_DATABASE_URL",
+}
 log = structlog.get_logger("worker")
 
 
@@ -76,11 +83,16 @@ async def run(
             )
             opened.callback(provider.close)
             workers += [region_worker(wiring, provider, one) for one in settings.regions]
+        chores = [keep_tidy(engine, stop, now=utc_now)]
+        if settings.serving:
+            ports = open_serving(settings, policy)
+            opened.push_async_callback(ports.close)
+            workers.append(serving_worker(wiring, ports))
+            chores += serving_chores(wiring, ports, stop)
         if settings.metrics_port:
             server, _ = start_http_server(settings.metrics_port, LOOPBACK, registry)
             opened.callback(server.shutdown)
         await ensure_schedules(client, settings)
-        chores = [keep_tidy(engine, stop, now=utc_now)]
         chores += [pump.run(stop)] if (pump := _pump(settings, engine)) is not None else []
         if settings.nats_url:
             intake = NotificationIntake(
@@ -145,11 +157,8 @@ def main() -> int:
         return 2
     try:
         uvloop.run(_main(settings, policy))
-    except CloudFileRefused as error:
-        print(f"sco-worker: SCO_CLOUD_FILE: {error}", file=sys.stderr)
-        return 2
-    except WrongRole as error:
-        print(f"sco-worker: SCO_DATABASE_URL: {error}", file=sys.stderr)
+    except (CloudFileRefused, SecretsFileRefused, WrongRole) as error:
+        print(f"sco-worker: {REFUSED_SETTING[type(error)]}: {error}", file=sys.stderr)
         return 2
     except (OSError, OperationalError) as error:
         print(f"sco-worker: a service cannot be reached: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The schedules of the control plane: observe and sweep every minute, rank every five, watch leases."""
+"""The schedules of the control plane: what is observed, ranked, swept, probed and collected, how often."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from temporalio.client import (
     ScheduleUpdateInput,
 )
 
+from activities.collecting_calls import CollectRequest
+from activities.probing_calls import ProbeRequest
 from domain.ids import partition_queue, provider_queue
 from workers.settings import WorkerSettings
+from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
+from workflows.pool_health import PoolHealth
 from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
+from workflows.terms import SERVING_QUEUE
 
 SWEEP_EVERY = timedelta(minutes=1)
 LEASES_EVERY = timedelta(minutes=15)
@@ -30,8 +35,10 @@ CATCH_UP = timedelta(minutes=1)
 
 
 def wanted(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
-    """Schedule ids with their schedules, for the partitions and regions of this process."""
+    """Schedule ids with their schedules, for what this process sees to."""
     tenant_id = settings.tenant_id
+    if settings.serving:
+        yield from _of_serving_pools(settings)
     for region in settings.regions:
         yield (
             f"observation/{region}",
@@ -88,6 +95,36 @@ def wanted(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
                 ),
             ),
         )
+
+
+def _of_serving_pools(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
+    """One schedule each for the pools of all tenants, however many processes see to them."""
+    yield (
+        "collector",
+        _every(
+            timedelta(seconds=settings.collector_seconds),
+            ScheduleActionStartWorkflow(
+                Collector.run,
+                CollectRequest(),
+                id="collector",
+                task_queue=SERVING_QUEUE,
+                static_summary="Collect from the pools of all tenants",
+            ),
+        ),
+    )
+    yield (
+        "pool-health",
+        _every(
+            timedelta(seconds=settings.pool_probe_seconds),
+            ScheduleActionStartWorkflow(
+                PoolHealth.run,
+                ProbeRequest(),
+                id="pool-health",
+                task_queue=SERVING_QUEUE,
+                static_summary="Probe the endpoints of serving pools",
+            ),
+        ),
+    )
 
 
 def _every(interval: timedelta, action: ScheduleActionStartWorkflow) -> Schedule:

@@ -25,6 +25,11 @@ class WorkerSettings(BaseSettings):
     sandbox: bool = False
     cloud_file: Path | None = None
     policy_file: Path | None = None
+    serving: bool = True
+    secrets_file: Path | None = None
+    usage_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=500)] | None = None
+    collector_seconds: Annotated[int, Field(ge=1, le=600)] = 60
+    pool_probe_seconds: Annotated[int, Field(ge=1, le=600)] = 20
     identity: str = "sco-orchestrator"
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0

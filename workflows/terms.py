@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from temporalio.common import RetryPolicy, SearchAttributeKey
@@ -85,3 +86,36 @@ DRAIN_LOOK_TIMEOUT = timedelta(seconds=60)
 # How the drain of a pool ends.
 DRAINED = "drained"
 RESUMED = "resumed"
+
+# Serving pools of all tenants are seen to on one queue.
+SERVING_QUEUE = "serving"
+# Goes over all pools in a few statements each; the next run comes in a minute and makes up for this one.
+COLLECT_TIMEOUT = timedelta(seconds=50)
+COLLECT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_attempts=3)
+# Hundreds of endpoints at once, each bounded by its own timeout. A round is not repeated: the next one comes
+# within seconds, and a probe that is repeated would count as one more failure.
+PROBE_TIMEOUT = timedelta(minutes=5)
+PROBE_RETRY = RetryPolicy(maximum_attempts=1)
+# What a person reads at a glance of a list of pools.
+POOLS_SHOWN = 5
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = len(names) - POOLS_SHOWN
+    return ", ".join(names[:POOLS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+# A large model takes many minutes to load, and the hand says every few seconds that it goes on.
+LOAD_TIMEOUT = timedelta(minutes=20)
+# A load that no attempt brought to its end within this time has failed, and the placement is given back.
+LOAD_PATIENCE = timedelta(minutes=30)
+# An endpoint that is away for a moment is asked again; one that refuses says so with its first answer.
+LOAD_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=2), maximum_interval=timedelta(seconds=30), maximum_attempts=4
+)
+# A deadline that has passed here and not yet by the store's clock is asked about at this pace.
+LEAST_WAIT = timedelta(seconds=1)
+# Where a model placement is, and how it ends besides `released` and `expired`.
+LOADING = "loading"
+HELD = "held"
+FAILED = "failed"

@@ -24,7 +24,9 @@ from workers.settings import WorkerSettings
 async def settings(stage: Stage) -> AsyncIterator[WorkerSettings]:
     """A control plane of one partition and one region; its schedules are deleted afterwards."""
     tag = uuid4().hex[:8]
-    own = stage.settings.model_copy(update={"partitions": (f"test-{tag}",), "regions": (f"here-{tag}",)})
+    own = stage.settings.model_copy(
+        update={"partitions": (f"test-{tag}",), "regions": (f"here-{tag}",), "serving": False}
+    )
     yield own
     for schedule_id, _ in wanted(own):
         await stage.client.get_schedule_handle(schedule_id).delete()

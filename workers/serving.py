@@ -1,0 +1,108 @@
+"""The worker of serving pools: one queue for the pools of all tenants, and what is done beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from temporalio.worker import Worker
+
+from activities.collecting import CollectingActivities
+from activities.pool_gauges import PoolGauges
+from activities.probing import ProbingActivities
+from activities.secrets.openbao import OpenBaoSecrets
+from activities.secrets.ports import Credential, NoCredential, Secrets
+from activities.secrets.settings import read_secrets_settings
+from activities.serving.http import HttpServing
+from activities.serving.ports import ServingPort
+from activities.usage_sinks import HttpUsageSink, NoUsageSink, UsageSink
+from domain.policy import Policy
+from workers.assemble import Wiring, make_worker, utc_now
+from workers.report_intake import ReportIntake
+from workers.serving_chores import ReportedProbes, show_pools
+from workers.settings import WorkerSettings
+from workflows import terms
+from workflows.collector import Collector
+from workflows.pool_health import PoolHealth
+
+WORKFLOWS: Sequence[type] = (Collector, PoolHealth)
+# One round of probes is one hand; what it asks at the same time is bounded by the policy.
+SLOTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPorts:
+    """What hands of serving pools reach outside, however it is filled. Close it in the end."""
+
+    serving: ServingPort
+    secrets: Secrets
+    usage: UsageSink
+    close: Callable[[], Awaitable[None]]
+
+
+class NoSecrets:
+    """Without a secrets service endpoints are asked without a credential."""
+
+    async def endpoint_credential(self, tenant_id: str, pool_id: str) -> Credential:
+        raise NoCredential(
+            f"no secrets service is set up, so there is no credential for {tenant_id}/{pool_id}"
+        )
+
+
+def open_serving(settings: WorkerSettings, policy: Policy) -> ServingPorts:
+    """The ports as settings say; `SecretsFileRefused` for a file that cannot be used."""
+    secrets: Secrets = NoSecrets()
+    closing: list[Callable[[], None]] = []
+    if settings.secrets_file is not None:
+        openbao = OpenBaoSecrets(read_secrets_settings(settings.secrets_file), now=utc_now)
+        closing.append(openbao.close)
+        secrets = openbao
+    client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
+    usage: UsageSink = NoUsageSink()
+    if settings.usage_url is not None:
+        usage = HttpUsageSink(client, settings.usage_url)
+
+    async def close() -> None:
+        for each in closing:
+            each()
+        await client.aclose()
+
+    return ServingPorts(HttpServing(policy.endpoints), secrets, usage, close)
+
+
+def probing(wiring: Wiring, ports: ServingPorts) -> ProbingActivities:
+    return ProbingActivities(
+        wiring.engine, ports.serving, ports.secrets, terms=wiring.policy.health, now=utc_now
+    )
+
+
+def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
+    """Workflows and hands that see to serving pools."""
+    collecting = CollectingActivities(wiring.engine, ports.usage, policy=wiring.policy, now=utc_now)
+    return make_worker(
+        wiring.client,
+        terms.SERVING_QUEUE,
+        wiring.settings,
+        slots=SLOTS,
+        workflows=WORKFLOWS,
+        activities=[collecting.collect, probing(wiring, ports).probe_pools],
+    )
+
+
+def serving_chores(
+    wiring: Wiring, ports: ServingPorts, stop: asyncio.Event
+) -> list[Coroutine[Any, Any, None]]:
+    """What runs beside the queue until `stop` is set."""
+    settings, policy = wiring.settings, wiring.policy
+    reported = ReportedProbes(wiring.engine, probing(wiring, ports), terms=policy.health, now=utc_now)
+    chores = [
+        show_pools(PoolGauges(wiring.engine), stop, settings.collector_seconds),
+        reported.run(stop),
+    ]
+    if settings.nats_url is not None:
+        intake = ReportIntake(wiring.engine, settings.nats_url, now=utc_now, terms=policy.utilization)
+        chores.append(intake.run(stop))
+    return chores

@@ -1,0 +1,92 @@
+"""What a worker of serving pools does besides its queue: it shows figures, and probes what is reported.
+
+Neither waits for Temporal: what is seen of pools, and the answer to a router, do not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+
+import structlog
+from prometheus_client import Counter
+
+from activities.pool_gauges import PoolGauges
+from activities.probing import ProbingActivities
+from activities.probing_calls import ProbeRequest
+from domain.serving.health import HealthTerms
+from store import pool_health
+from store.engine import Engine
+from store.pool_health import PoolName
+
+LOOK_SECONDS = 1.0
+# A pool that could not be asked is not asked again at once.
+AGAIN_SECONDS = 5.0
+MOST_AT_ONCE = 50
+
+FAILED = Counter(
+    "sco_serving_chore_failures_total", "Rounds of a chore of serving pools that failed", ["chore"]
+)
+log = structlog.get_logger("serving")
+
+
+async def show_pools(gauges: PoolGauges, stop: asyncio.Event, every_seconds: float) -> None:
+    """Publish the figures of pools until told to stop."""
+    await _again("show_pools", gauges.refresh, stop, every_seconds)
+
+
+class ReportedProbes:
+    """Probes the endpoints that routers reported down, without waiting for the next round."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        probing: ProbingActivities,
+        *,
+        terms: HealthTerms,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._engine = engine
+        self._probing = probing
+        self._terms = terms
+        self._now = now
+        self._asked: dict[PoolName, float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look for reports until told to stop. Another process that does the same is no harm."""
+        await _again("probe_reported", self.look, stop, LOOK_SECONDS)
+
+    async def look(self) -> int:
+        """Probe what was reported since it was last probed; returns how many pools that were."""
+        async with self._engine.connect() as connection:
+            reported = await pool_health.reported_unprobed(
+                connection, self._now(), self._terms.report_hold_seconds, MOST_AT_ONCE
+            )
+        now = time.monotonic()
+        self._asked = {name: at for name, at in self._asked.items() if now - at < AGAIN_SECONDS}
+        due = [name for name in reported if name not in self._asked]
+        self._asked |= dict.fromkeys(due, now)
+        await asyncio.gather(*(self._probing.probe_pools(ProbeRequest(only=name)) for name in due))
+        return len(due)
+
+
+async def _again(
+    chore: str, work: Callable[[], Awaitable[object]], stop: asyncio.Event, every_seconds: float
+) -> None:
+    """Work, again and again. Every failure is counted, but only a new one is logged."""
+    problem = ""
+    while not stop.is_set():
+        try:
+            await work()
+            problem = ""
+        except Exception as error:
+            FAILED.labels(chore).inc()
+            found = f"{type(error).__name__}: {error}"[:200]
+            if found != problem:
+                log.warning("serving_chore_failed", chore=chore, problem=found)
+            problem = found
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), every_seconds)
