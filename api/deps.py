@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, cast
 from urllib.parse import quote
@@ -17,6 +17,8 @@ from domain.claim import WorkloadId
 from domain.policy import Policy
 from domain.pool import Name, PoolId
 from store.engine import Connection, Engine, of_tenant
+
+DEFAULTS = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,13 @@ class Deps:
     starter: Starter
     temporal_reachable: Callable[[], Awaitable[bool]]
     now: Callable[[], datetime]
-    policy: Policy = field(default_factory=Policy)
+    policy_in_force: Callable[[], Policy] = lambda: DEFAULTS
     workflow_pages: str | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The figures of the rules, as they are now."""
+        return self.policy_in_force()
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:

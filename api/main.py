@@ -20,6 +20,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
 from activities.logs import configure_logs
+from activities.policy_file import PolicyFile, PolicyRefused
 from api.app import create_app
 from api.deps import Deps
 from api.settings import ApiSettings
@@ -59,6 +60,9 @@ def main() -> None:
     except WrongRole as error:
         print(f"sco-api: SCO_DATABASE_URL: {error}", file=sys.stderr)
         sys.exit(2)
+    except PolicyRefused as error:
+        print(f"sco-api: SCO_POLICY_FILE: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 async def serve(settings: ApiSettings) -> None:
@@ -78,6 +82,7 @@ async def serve(settings: ApiSettings) -> None:
         starter=TemporalStarter(client),
         temporal_reachable=reachability(client),
         now=_now,
+        policy_in_force=PolicyFile(settings.policy_file, registry),
         workflow_pages=settings.workflow_pages,
     )
     config = uvicorn.Config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -28,6 +29,7 @@ class ApiSettings(BaseSettings):
     api_metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
 
+    policy_file: Path | None = None
     api_names: Annotated[tuple[str, ...], NoDecode] = ()
     oidc_issuer: str
     oidc_audience: Annotated[str, Field(min_length=1)]

@@ -48,7 +48,7 @@ async def front_door(world: World) -> AsyncIterator[httpx2.AsyncClient]:
         starter=TemporalStarter(world.client),
         temporal_reachable=reachable,
         now=utc_now,
-        policy=POLICY,
+        policy_in_force=lambda: POLICY,
     )
     async with client_of(
         create_app(deps, SignIn(verifier(utc_now)), CollectorRegistry()), Bearer(utc_now)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from activities.policy_file import LOOK_EVERY_SECONDS, PolicyFile, PolicyRefused, read_policy
 from domain.policy import Policy
-from workers.policy import PolicyRefused, read_policy
 
 
 def written(folder: Path, text: str) -> Path:
@@ -54,3 +55,53 @@ def test_a_wrong_figure_is_named_with_its_value(tmp_path: Path, text: str, said:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefused, match=r"nowhere\.yaml cannot be read"):
         read_policy(tmp_path / "nowhere.yaml")
+
+
+class Kept:
+    """A policy file in force, on a clock that a test moves."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.registry = CollectorRegistry()
+        self.at = 0.0
+        self.policy = PolicyFile(path, self.registry, monotonic=lambda: self.at)
+
+    def later(self) -> Policy:
+        self.at += LOOK_EVERY_SECONDS
+        return self.policy()
+
+    @property
+    def refused(self) -> float | None:
+        return self.registry.get_sample_value("sco_policy_refused")
+
+
+def test_a_changed_file_is_in_force_within_a_second(tmp_path: Path) -> None:
+    path = written(tmp_path, "placement: {backoff_seconds: 600}")
+    kept = Kept(path)
+    written(tmp_path, "placement: {backoff_seconds: 70}")
+    assert kept.policy().placement.backoff_seconds == 600
+    assert kept.later().placement.backoff_seconds == 70
+    assert kept.refused == 0
+
+
+@pytest.mark.parametrize("text", ["placement: {backoff_seconds: 0}", "{", None])
+def test_a_refused_file_leaves_the_policy_in_force(tmp_path: Path, text: str | None) -> None:
+    path = written(tmp_path, "placement: {backoff_seconds: 600}")
+    kept = Kept(path)
+    if text is None:
+        path.unlink()
+    else:
+        written(tmp_path, text)
+    assert kept.later().placement.backoff_seconds == 600
+    assert kept.refused == 1
+    written(tmp_path, "placement: {backoff_seconds: 80}")
+    assert kept.later().placement.backoff_seconds == 80
+    assert kept.refused == 0
+
+
+def test_without_a_file_the_defaults_are_in_force() -> None:
+    assert Kept(None).later() == Policy()
+
+
+def test_a_first_reading_that_fails_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyRefused):
+        Kept(tmp_path / "nowhere.yaml")
