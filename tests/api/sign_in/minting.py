@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jws
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from joserfc.util import int_to_base64
 
 from api.sign_in.keys import FixedKeys
 from api.sign_in.tokens import ALGORITHMS, TokenVerifier, Trust
@@ -18,6 +20,10 @@ from api.sign_in.tokens import ALGORITHMS, TokenVerifier, Trust
 ISSUER = "https://issuer.example/realms/factory"
 AUDIENCE = "sco-api"
 TRUST = Trust(issuer=ISSUER, audience=AUDIENCE)
+_PRIMES = (
+    0xD90653D98CF91EE01C25451D3F073DE08D37B84D2D9FFE8A62558E3193125873,
+    0xCD5DB7043D619D6885891B44FEE22894A7D1728B348533BF33EF85472EF7E903,
+)
 KIDS = {"RS256": "rsa-1", "PS256": "rsa-1", "ES256": "ec-1", "EdDSA": "ed-1"}
 
 
@@ -44,10 +50,24 @@ def signing_keys() -> dict[str, Key]:
     }
 
 
+@cache
+def weak_rsa() -> dict[str, tuple[int, int]]:
+    """Modulus and secret exponent of RSA keys that are too short."""
+    prime, other = _PRIMES
+    short = prime * other, pow(65537, -1, (prime - 1) * (other - 1))
+    longer = rsa.generate_private_key(65537, 1024).private_numbers()
+    return {"rsa-512": short, "rsa-1024": (longer.public_numbers.n, longer.d)}
+
+
 def key_set(*kids: str) -> dict[str, Any]:
-    """The public half of the issuer's keys, all where none is named."""
+    """The public half of the issuer's keys, all where none is named, and the weak ones as well."""
     keys = signing_keys()
-    return {"keys": [keys[kid].as_dict(private=False, kid=kid, use="sig") for kid in kids or keys]}
+    listed = [keys[kid].as_dict(private=False, kid=kid, use="sig") for kid in kids or keys]
+    weak = [
+        {"kty": "RSA", "kid": kid, "e": "AQAB", "n": int_to_base64(modulus)}
+        for kid, (modulus, _) in weak_rsa().items()
+    ]
+    return {"keys": [*listed, *weak]}
 
 
 def verifier(now: Any, trust: Trust = TRUST) -> TokenVerifier:
