@@ -13,6 +13,7 @@ LOAD_MODEL = "load_model"
 LOOK_AT_PLACEMENT = "look_at_model_placement"
 RECORD_LOAD = "record_placement_load"
 FAIL_PLACEMENT = "fail_model_placement"
+UNKNOWN_PLACEMENT = "unknown_placement"
 # Types of a failed load that say that the endpoint itself is down, and not the model or the request.
 ENDPOINT_DOWN = frozenset({"unreachable", "timeout", "protocol"})
 
@@ -74,10 +75,14 @@ class PlacementFailure(PlacementRequest):
 
 
 class PlacementLook(Frozen):
-    """What a placement is now: `held` until `expires_at`, or `released` or `expired`."""
+    """What a placement is now: `held` until `expires_at`, or `released` or `expired`.
+
+    `problem` says why its model did not load, where that ended it.
+    """
 
     state: str
     expires_at: datetime
+    problem: str | None = None
 
     @property
     def held(self) -> bool:

@@ -219,9 +219,10 @@ async def renew_placement(
     return await _change(connection, live, {"expires_at": later})
 
 
-async def record_load(connection: Connection, tenant_id: str, placement_id: UUID) -> None:
-    """Record that a model was loaded because of this placement."""
-    await _change(connection, _of(tenant_id, placement_id), {"caused_load": True})
+async def record_load(connection: Connection, tenant_id: str, placement_id: UUID) -> StoredPlacement | None:
+    """Record that a model was loaded because of this placement; None where that is recorded already."""
+    first = (*_of(tenant_id, placement_id), model_placements.c.caused_load.is_(False))
+    return await _change(connection, first, {"caused_load": True})
 
 
 async def expire(connection: Connection, now: datetime, limit: int) -> list[StoredPlacement]:
