@@ -13,15 +13,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.drain_calls import POOL_CHANGED, POOL_DRAIN, PoolChanged, PoolDrainInput
 from activities.placement_start import PHASE, TENANT
-from domain.ids import partition_queue, pool_drain_workflow_id
+from domain.ids import SERVING_QUEUE, pool_drain_workflow_id
 
 POOL = SearchAttributeKey.for_keyword("ScoPool")
 
 
 async def start_drain(
-    client: Client, request: PoolDrainInput, served_by: str, change: PoolChanged | None = None
+    client: Client, request: PoolDrainInput, change: PoolChanged | None = None, queue: str = SERVING_QUEUE
 ) -> str:
-    """Start the drain of a pool with the worker of partition `served_by`; returns the workflow id.
+    """Start the drain of a pool with the worker of serving pools; returns the workflow id.
 
     One that runs already goes on; with `change` it looks at the pool at once.
     """
@@ -30,7 +30,7 @@ async def start_drain(
         POOL_DRAIN,
         request,
         id=workflow_id,
-        task_queue=partition_queue(served_by),
+        task_queue=queue,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         start_signal=POOL_CHANGED if change is not None else None,
         start_signal_args=[change] if change is not None else [],

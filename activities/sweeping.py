@@ -7,12 +7,10 @@ from temporalio import activity
 from temporalio.client import Client
 
 from activities import metrics
-from activities.drain_calls import PoolDrainInput
-from activities.drain_start import start_drain
 from activities.placement_calls import SWEEP, ClaimChanged, PlacementInput, SweepRequest, Swept
 from activities.placement_start import start_placement
 from domain.reasons import ShortfallReason
-from store import needs, pool_life
+from store import needs
 from store.engine import Engine
 
 POKED = Counter("sco_placements_poked_total", "Placements that a sweep started again", ["partition"])
@@ -27,15 +25,11 @@ class SweepingActivities:
 
     @activity.defn(name=SWEEP)
     async def sweep_placements(self, request: SweepRequest) -> Swept:
-        """Start the placement of every workload in need, and the drain of every pool that drains.
-
-        Starting a placement that runs only tells it; a drain that runs goes on.
-        """
+        """Start the placement of every workload in need; starting one that runs only tells it."""
         async with self._engine.connect() as connection:
             found = await needs.workloads_in_need(
                 connection, request.tenant_id, request.partition_id, request.limit
             )
-            drains = await pool_life.draining(connection, request.tenant_id, request.limit)
             missing = await needs.shortfall_units(connection, request.tenant_id, request.partition_id)
         for reason in ShortfallReason:
             metrics.SHORTFALL.labels(request.partition_id, reason.value).set(missing.get(reason.value, 0))
@@ -51,8 +45,4 @@ class SweepingActivities:
                 ClaimChanged(why=why),
             )
             POKED.labels(request.partition_id).inc()
-        for pool_id in drains:
-            activity.heartbeat(pool_id)
-            drain = PoolDrainInput(tenant_id=request.tenant_id, pool_id=pool_id)
-            await start_drain(self._client, drain, request.partition_id)
         return Swept(poked=dict(found))

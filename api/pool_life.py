@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from api.shapes import MAX_COUNT, Body, View, json_text
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
-from store import decisions, overview, pool_life, registry
+from store import decisions, pool_life, registry
 from store.engine import Connection
 from store.idempotency import Answer
 from store.pool_life import Stepped
@@ -50,7 +50,6 @@ TOLD_AS: Mapping[LifeRefusal, Kind] = {
     LifeRefusal.VERSION_CONFLICT: problems.VERSION_CONFLICT,
 }
 ANY_VERSION = "*"
-NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class LoadedModelView(View):
@@ -240,23 +239,12 @@ async def _tell(deps: Deps, tenant_id: str, pool_id: str, action: PoolAction) ->
     """Start a drain, or tell it that the pool changed. What is not told is taken up by sweep and looks."""
     try:
         async with asyncio.timeout(START_SECONDS):
-            if action is not PoolAction.DRAIN:
+            if action is PoolAction.DRAIN:
+                await deps.starter.start_drain(tenant_id, pool_id)
+            else:
                 await deps.starter.tell_drain(tenant_id, pool_id)
-                return
-            served_by = await _served_by(deps, tenant_id, pool_id)
-            if served_by is not None:
-                await deps.starter.start_drain(tenant_id, pool_id, served_by)
     except NOT_STARTED as error:
         log.warning("drain_queued", pool=pool_id, action=action.value, error=type(error).__name__)
-
-
-async def _served_by(deps: Deps, tenant_id: str, pool_id: str) -> str | None:
-    """The partition whose worker drains the pool: of its region if one is, that which was ranked last."""
-    async with deps.engine.connect() as connection:
-        pool = await registry.find_pool(connection, tenant_id, pool_id)
-        known = await overview.partition_rankings(connection, tenant_id)
-    ranked = sorted(known, key=lambda one: (one.region == pool.region, one.ranked_at or NEVER))
-    return ranked[-1].partition_id if ranked else None
 
 
 async def _answer(

@@ -19,7 +19,7 @@ class Starter(Protocol):
     ) -> str:
         """The workflow id, once the worker of partition `served_by` has the audit."""
 
-    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+    async def start_drain(self, tenant_id: str, pool_id: str) -> str:
         """The workflow id, once the drain of a pool is started, or told where it runs."""
 
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:

@@ -37,12 +37,10 @@ class TemporalStarter:
         request = AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)
         return await start_audit(self._client, request, served_by)
 
-    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+    async def start_drain(self, tenant_id: str, pool_id: str) -> str:
         """The workflow id, once Temporal has the drain. `RPCError` when Temporal does not answer."""
         request = PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id)
-        return await start_drain(
-            self._client, request, served_by, PoolChanged(why="asked for through the API")
-        )
+        return await start_drain(self._client, request, PoolChanged(why="asked for through the API"))
 
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
         """`RPCError` when Temporal does not answer; that no drain runs is none."""

@@ -50,6 +50,10 @@ def model_placement_workflow_id(tenant_id: str, placement_id: UUID) -> str:
     return f"placement/model/{tenant_id}/{placement_id}"
 
 
+# Serving pools of all tenants have one task queue.
+SERVING_QUEUE = "serving"
+
+
 def partition_queue(partition_id: str) -> str:
     """Task queue of one partition: adding a partition adds a queue, not code."""
     return f"partition-{partition_id}"

@@ -52,8 +52,8 @@ HOLDERS = sa.text(
 )
 DRAINING = sa.text(
     """
-    SELECT pool_id FROM pools
-    WHERE tenant_id = :tenant AND state = 'draining' AND drained_at IS NULL ORDER BY pool_id LIMIT :limit
+    SELECT tenant_id, pool_id FROM pools
+    WHERE state = 'draining' AND drained_at IS NULL ORDER BY draining_since, 1, 2 LIMIT :limit
     """
 )
 
@@ -195,10 +195,9 @@ async def holders(connection: Connection, tenant_id: str, pool_id: str) -> list[
     return [(row[0], row[1]) for row in rows]
 
 
-async def draining(connection: Connection, tenant_id: str, limit: int) -> list[str]:
-    """Pools that drain and are not drained yet, in the order of their ids."""
-    rows = await connection.execute(DRAINING, {"tenant": tenant_id, "limit": limit})
-    return list(rows.scalars())
+async def draining(connection: Connection, limit: int) -> list[tuple[str, str]]:
+    """Pools of every tenant that drain and are not drained yet, by owner and id; the longest first."""
+    return [(row[0], row[1]) for row in await connection.execute(DRAINING, {"limit": limit})]
 
 
 def _refused(pool: Pool, held: Held, expected_version: int | None) -> Refusal | None:

@@ -20,7 +20,6 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 from activities.acquiring import AcquiringActivities
 from activities.adopting import Adoptions
 from activities.auditing import AuditingActivities, AuditRecordsActivities
-from activities.draining import DrainingActivities
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
 from activities.leasing import LeasingActivities
@@ -172,9 +171,6 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     finishing = FinishingActivities(wiring.engine)
     sweeping = SweepingActivities(wiring.engine, wiring.client)
     audits = AuditRecordsActivities(wiring.engine, now=utc_now)
-    draining = DrainingActivities(
-        wiring.engine, PlacementPoke(wiring.client).pool_drains, terms=wiring.policy.drain, now=utc_now
-    )
     return make_worker(
         wiring.client,
         partition_queue(partition_id),
@@ -187,7 +183,6 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
             finishing.plan_release,
             finishing.finish_placement,
             sweeping.sweep_placements,
-            draining.drain_pool,
             audits.open_audit,
             audits.close_audit,
         ],

@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
 from activities.logs import configure_logs
+from activities.policy_file import PolicyRefused, read_policy
 from activities.secrets.settings import SecretsFileRefused
 from domain.policy import Policy
 from store.budget import BudgetStore
@@ -37,7 +38,6 @@ from workers.event_stream import StreamTerms
 from workers.housekeeping import keep_tidy
 from workers.notification_intake import NotificationIntake
 from workers.outbox_pump import OutboxPump
-from workers.policy import PolicyRefused, read_policy
 from workers.promises import keep_reconciling
 from workers.schedules import ensure_schedules
 from workers.serving import open_serving, serving_chores, serving_worker

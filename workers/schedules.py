@@ -20,13 +20,12 @@ from temporalio.client import (
 
 from activities.collecting_calls import CollectRequest
 from activities.probing_calls import ProbeRequest
-from domain.ids import partition_queue, provider_queue
+from domain.ids import SERVING_QUEUE, partition_queue, provider_queue
 from workers.settings import WorkerSettings
 from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
 from workflows.pool_health import PoolHealth
 from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
-from workflows.terms import SERVING_QUEUE
 
 SWEEP_EVERY = timedelta(minutes=1)
 LEASES_EVERY = timedelta(minutes=15)

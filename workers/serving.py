@@ -11,6 +11,8 @@ import httpx2
 from temporalio.worker import Worker
 
 from activities.collecting import CollectingActivities
+from activities.draining import DrainingActivities
+from activities.placement_start import PlacementPoke
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
 from activities.secrets.openbao import OpenBaoSecrets
@@ -19,16 +21,17 @@ from activities.secrets.settings import read_secrets_settings
 from activities.serving.http import HttpServing
 from activities.serving.ports import ServingPort
 from activities.usage_sinks import HttpUsageSink, NoUsageSink, UsageSink
+from domain.ids import SERVING_QUEUE
 from domain.policy import Policy
 from workers.assemble import Wiring, make_worker, utc_now
 from workers.report_intake import ReportIntake
-from workers.serving_chores import ReportedProbes, show_pools
+from workers.serving_chores import ReportedProbes, show_pools, start_lost_drains
 from workers.settings import WorkerSettings
-from workflows import terms
 from workflows.collector import Collector
+from workflows.pool_drain import PoolDrain
 from workflows.pool_health import PoolHealth
 
-WORKFLOWS: Sequence[type] = (Collector, PoolHealth)
+WORKFLOWS: Sequence[type] = (Collector, PoolHealth, PoolDrain)
 # One round of probes is one hand; what it asks at the same time is bounded by the policy.
 SLOTS = 100
 
@@ -82,13 +85,16 @@ def probing(wiring: Wiring, ports: ServingPorts) -> ProbingActivities:
 def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
     """Workflows and hands that see to serving pools."""
     collecting = CollectingActivities(wiring.engine, ports.usage, policy=wiring.policy, now=utc_now)
+    draining = DrainingActivities(
+        wiring.engine, PlacementPoke(wiring.client).pool_drains, terms=wiring.policy.drain, now=utc_now
+    )
     return make_worker(
         wiring.client,
-        terms.SERVING_QUEUE,
+        SERVING_QUEUE,
         wiring.settings,
         slots=SLOTS,
         workflows=WORKFLOWS,
-        activities=[collecting.collect, probing(wiring, ports).probe_pools],
+        activities=[collecting.collect, probing(wiring, ports).probe_pools, draining.drain_pool],
     )
 
 
@@ -101,6 +107,7 @@ def serving_chores(
     chores = [
         show_pools(PoolGauges(wiring.engine), stop, settings.collector_seconds),
         reported.run(stop),
+        start_lost_drains(wiring.engine, wiring.client, stop),
     ]
     if settings.nats_url is not None:
         intake = ReportIntake(wiring.engine, settings.nats_url, now=utc_now, terms=policy.utilization)

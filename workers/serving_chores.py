@@ -13,12 +13,15 @@ from datetime import datetime
 
 import structlog
 from prometheus_client import Counter
+from temporalio.client import Client
 
+from activities.drain_calls import PoolDrainInput
+from activities.drain_start import start_drain
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
 from activities.probing_calls import ProbeRequest
 from domain.serving.health import HealthTerms
-from store import pool_health
+from store import pool_health, pool_life
 from store.engine import Engine
 from store.pool_health import PoolName
 
@@ -26,6 +29,8 @@ LOOK_SECONDS = 1.0
 # A pool that could not be asked is not asked again at once.
 AGAIN_SECONDS = 5.0
 MOST_AT_ONCE = 50
+DRAINS_EVERY_SECONDS = 60.0
+DRAINS_AT_ONCE = 1000
 
 FAILED = Counter(
     "sco_serving_chore_failures_total", "Rounds of a chore of serving pools that failed", ["chore"]
@@ -71,6 +76,20 @@ class ReportedProbes:
         self._asked |= dict.fromkeys(due, now)
         await asyncio.gather(*(self._probing.probe_pools(ProbeRequest(only=name)) for name in due))
         return len(due)
+
+
+async def start_lost_drains(
+    engine: Engine, client: Client, stop: asyncio.Event, every_seconds: float = DRAINS_EVERY_SECONDS
+) -> None:
+    """Start the drains of all tenants whose start was lost, until told to stop. One that runs goes on."""
+
+    async def start() -> None:
+        async with engine.connect() as connection:
+            draining = await pool_life.draining(connection, DRAINS_AT_ONCE)
+        for tenant_id, pool_id in draining:
+            await start_drain(client, PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id))
+
+    await _again("start_lost_drains", start, stop, every_seconds)
 
 
 async def _again(

@@ -87,8 +87,6 @@ DRAIN_LOOK_TIMEOUT = timedelta(seconds=60)
 DRAINED = "drained"
 RESUMED = "resumed"
 
-# Serving pools of all tenants are seen to on one queue.
-SERVING_QUEUE = "serving"
 # Goes over all pools in a few statements each; the next run comes in a minute and makes up for this one.
 COLLECT_TIMEOUT = timedelta(seconds=50)
 COLLECT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_attempts=3)

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import cast
 
-import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -15,10 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.placement_calls import SweepRequest, Swept
 from activities.sweeping import SweepingActivities
-from domain.ids import pool_drain_workflow_id
-from domain.pool_life import PoolAction
 from lab.stack import Stack
-from store import pool_life
 from tests.activities.deciding import Placer, halls
 from tests.estates import PARTITION, TENANT, Estate, contract
 
@@ -71,25 +67,3 @@ async def test_workloads_in_need_are_started_once_and_told_again(estate: Estate,
     history = await client.get_workflow_handle(runs[0].id, run_id=runs[0].run_id).fetch_history()
     signals = [one for one in history.events if one.HasField("workflow_execution_signaled_event_attributes")]
     assert len(signals) == 1
-
-
-async def test_a_drain_whose_start_was_lost_is_started_once(estate: Estate, client: Client) -> None:
-    """Of pools that drain, those that are drained already are left alone."""
-    await estate.open(halls(), free=20)
-    lost, done = "eu-north-h2-p1", "eu-north-h2-p2"
-    for pool in (lost, done):
-        async with estate.engine.begin() as connection:
-            await pool_life.take_step(connection, TENANT, pool, PoolAction.DRAIN, None, at=estate.clock())
-    await estate.rows("UPDATE pools SET drained_at = :at WHERE pool_id = :p", p=done, at=estate.clock())
-    handle = client.get_workflow_handle(pool_drain_workflow_id(TENANT, lost))
-    try:
-        await sweep(estate, client)
-        first = await handle.describe()
-        await sweep(estate, client)
-        again = await handle.describe()
-        assert (first.status, first.run_id) == (WorkflowExecutionStatus.RUNNING, again.run_id)
-        assert (first.workflow_type, first.task_queue) == ("PoolDrain", f"partition-{PARTITION}")
-    finally:
-        await handle.terminate("the test is over")
-    with pytest.raises(RPCError, match="not found"):
-        await client.get_workflow_handle(pool_drain_workflow_id(TENANT, done)).describe()

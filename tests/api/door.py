@@ -37,7 +37,7 @@ class RecordingStarter:
     def __init__(self) -> None:
         self.started: list[tuple[str, str, str, int | None]] = []
         self.audits: list[tuple[str, UUID, str | None, str]] = []
-        self.drains: list[tuple[str, str, str]] = []
+        self.drains: list[tuple[str, str]] = []
         self.told: list[tuple[str, str]] = []
         self.down = False
 
@@ -57,10 +57,10 @@ class RecordingStarter:
         self.audits.append((tenant_id, audit_id, partition_id, served_by))
         return audit_workflow_id(audit_id)
 
-    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+    async def start_drain(self, tenant_id: str, pool_id: str) -> str:
         if self.down:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
-        self.drains.append((tenant_id, pool_id, served_by))
+        self.drains.append((tenant_id, pool_id))
         return pool_drain_workflow_id(tenant_id, pool_id)
 
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:

@@ -70,7 +70,7 @@ class SoonPlaced:
         self._soon(self._audit(AuditInput(tenant_id=tenant_id, audit_id=audit_id, partition_id=partition_id)))
         return audit_workflow_id(audit_id)
 
-    async def start_drain(self, tenant_id: str, pool_id: str, served_by: str) -> str:
+    async def start_drain(self, tenant_id: str, pool_id: str) -> str:
         self._soon(self._drain(PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id)))
         return pool_drain_workflow_id(tenant_id, pool_id)
 

@@ -237,7 +237,7 @@ async def _audited(stage: Stage, hands: FakeHands) -> Handle:
 async def _draining(stage: Stage, hands: FakeHands) -> Handle:
     """A drain that looked once and waits."""
     request = PoolDrainInput(tenant_id=TENANT, pool_id=f"pool-{hands.tag}")
-    workflow_id = await start_drain(stage.client, request, hands.partition)
+    workflow_id = await start_drain(stage.client, request, queue=partition_queue(hands.partition))
     await eventually(lambda: hands.counts[DRAIN_POOL] == 1, "the first look")
     return stage.client.get_workflow_handle(workflow_id)
 

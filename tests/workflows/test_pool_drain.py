@@ -18,7 +18,7 @@ from activities.drain_calls import (
 from activities.drain_start import POOL, start_drain, tell_drain
 from activities.placement_start import PHASE
 from activities.placement_start import TENANT as TENANT_KEY
-from domain.ids import pool_drain_workflow_id
+from domain.ids import partition_queue, pool_drain_workflow_id
 from tests.workflows.chronicle import asked
 from tests.workflows.drain_hands import DONE, SINCE
 from tests.workflows.fake_hands import PATIENCE_SECONDS, TENANT, FakeHands, Stage, comes_true, eventually
@@ -29,7 +29,7 @@ Handle = WorkflowHandle[Any, PoolDrained]
 
 async def begin(stage: Stage, own: FakeHands, change: PoolChanged | None = None) -> Handle:
     request = PoolDrainInput(tenant_id=TENANT, pool_id=f"pool-{own.tag}")
-    workflow_id = await start_drain(stage.client, request, own.partition, change)
+    workflow_id = await start_drain(stage.client, request, change, queue=partition_queue(own.partition))
     return stage.client.get_workflow_handle(workflow_id, result_type=PoolDrained)
 
 
