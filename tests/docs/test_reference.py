@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from activities.openstack.settings import CloudSettings
 from api import problems
 from api.contracts import ContractBody
+from api.grpc.settings import GrpcSettings
 from api.settings import ApiSettings
 from clients.cli.credential import CLIENT, TOKEN, TOKEN_FILE
 from clients.cli.failures import Exit
@@ -56,6 +57,12 @@ def defaults(model: type[BaseModel], prefix: str = "", *, upper: bool = False) -
     }
 
 
+def own_defaults(model: type[BaseModel], base: type[BaseModel]) -> dict[str, str]:
+    """What a process is told besides what another is told too."""
+    known = defaults(base, "SCO_", upper=True)
+    return {name: value for name, value in defaults(model, "SCO_", upper=True).items() if name not in known}
+
+
 def documented_defaults(heading: str) -> dict[str, str]:
     return {name: cells[0] for name, cells in rows(f"{REFERENCE}settings.md", heading).items()}
 
@@ -65,6 +72,7 @@ def documented_defaults(heading: str) -> dict[str, str]:
     [
         ("Worker", defaults(WorkerSettings, "SCO_", upper=True)),
         ("API", defaults(ApiSettings, "SCO_", upper=True)),
+        ("gRPC", own_defaults(GrpcSettings, ApiSettings)),
         ("Cloud file", defaults(CloudSettings)),
         (
             "Policy",
@@ -93,6 +101,7 @@ def test_every_field_of_a_contract_file_is_documented_with_its_default() -> None
 
 def test_every_variable_that_a_page_names_exists() -> None:
     known = set(defaults(WorkerSettings, "SCO_", upper=True)) | set(defaults(ApiSettings, "SCO_", upper=True))
+    known |= set(defaults(GrpcSettings, "SCO_", upper=True))
     known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER", TOKEN, TOKEN_FILE, *CLIENT}
     for page in PAGES:
         assert set(re.findall(r"\bSCO_[A-Z_]+[A-Z]\b", page.read_text())) <= known, name_of(page)

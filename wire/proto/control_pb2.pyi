@@ -512,25 +512,25 @@ Global___ReportEndpointRequest: _TypeAlias = ReportEndpointRequest  # noqa: Y015
 
 @_typing.final
 class ReportEndpointResponse(_message.Message):
-    """What the report does."""
+    """What the report does: the endpoint is probed, and what the probes find counts for everybody."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    AVOIDED_UNTIL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def avoided_until(self) -> _timestamp_pb2.Timestamp:
-        """Until then the caller's tenant is placed elsewhere; for how long after that, and whether all others are
-        too, is what probes find.
-        """
-
+    KEPT_FIELD_NUMBER: _builtins.int
+    AVOIDED_SECONDS_FIELD_NUMBER: _builtins.int
+    kept: _builtins.bool
+    """False where the caller's tenant reported the same pool just before: then that report counts."""
+    avoided_seconds: _builtins.int
+    """For so long after the report that counts, the caller's tenant is placed elsewhere."""
     def __init__(
         self,
         *,
-        avoided_until: _timestamp_pb2.Timestamp | None = ...,
+        kept: _builtins.bool = ...,
+        avoided_seconds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["avoided_until", b"avoided_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoided_until", b"avoided_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoided_seconds", b"avoided_seconds", "kept", b"kept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

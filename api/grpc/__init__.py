@@ -1,0 +1,1 @@
+"""The front door of model routers and pool agents: gRPC."""

@@ -1,0 +1,117 @@
+"""The door that every call passes: signed in, in time and in its turn, or refused with a status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+from grpc import RpcMethodHandler, StatusCode
+from grpc.aio import ServerInterceptor
+
+from api.grpc.admission import Admission, Places
+from api.grpc.calls import REQUEST_ID, Call, Refused, call_of, refuse
+from api.grpc.deadline import ends_in
+from api.grpc.messages import NO_MESSAGE, Unreadable, serializers
+from api.grpc.observe import GrpcMetrics, log_failed
+from api.grpc.ports import Verifier
+from api.grpc.refusals import LATE, refusal_of, unforeseen
+from api.grpc.side_door import OPEN_SERVICES, side_door
+from api.grpc.sign_in import signed_in
+from api.sign_in.principal import Need
+
+# The class knows its types only to a type checker.
+Handler: TypeAlias = "RpcMethodHandler[Any, Any]"
+Lookup = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+# What a method does with a message, or with a stream of them; and the same with what it works on at hand.
+Method = Callable[[Any, Call], Awaitable[Any]]
+Work = Callable[[Call], Awaitable[Any]]
+
+
+class Rooms(NamedTuple):
+    """What is bounded: single calls at work, open streams of reports, and callers without a token."""
+
+    admission: Admission
+    streams: Places
+    side_calls: Places
+
+
+class Door(ServerInterceptor):
+    """Wraps every method. `needs` says by full name what each needs of its caller; others are not served.
+
+    Methods are given the `Call` in the place of the library's context.
+    """
+
+    def __init__(
+        self, needs: Mapping[str, Need], verifier: Verifier, rooms: Rooms, metrics: GrpcMetrics
+    ) -> None:
+        self._needs = needs
+        self._verifier = verifier
+        self._rooms = rooms
+        self._metrics = metrics
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self, continuation: Lookup, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        name = handler_call_details.method
+        if name not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._wrapped[name] = self._wrap(name, handler)
+        return self._wrapped[name]
+
+    def _wrap(self, full_name: str, handler: Handler) -> Handler:
+        service, _, name = full_name.removeprefix("/").rpartition("/")
+        if service in OPEN_SERVICES:
+            return side_door(handler, self._rooms.side_calls)
+        need = self._needs[full_name]
+        method: Any = handler.stream_unary or handler.unary_unary
+        if handler.request_streaming:
+            streamed = partial(self._stream, name, need, method)
+            return grpc.stream_unary_rpc_method_handler(streamed, **serializers(handler))
+        single = partial(self._single, name, need, method)
+        return grpc.unary_unary_rpc_method_handler(single, **serializers(handler))
+
+    async def _single(self, name: str, need: Need, method: Method, request: Any, context: Any) -> Any:
+        async def work(call: Call) -> Any:
+            if isinstance(request, Unreadable):
+                raise NO_MESSAGE
+            seconds = call.seconds_left()
+            if seconds <= 0:
+                raise Refused(StatusCode.DEADLINE_EXCEEDED, LATE)
+            with ends_in(seconds):
+                async with asyncio.timeout(seconds), self._rooms.admission.turn(call.who.tenant_id):
+                    return await method(request, call)
+
+        return await self._answered(name, need, work, context)
+
+    async def _stream(self, name: str, need: Need, method: Method, requests: Any, context: Any) -> Any:
+        async def work(call: Call) -> Any:
+            async with self._rooms.streams.taken(call.who.tenant_id):
+                with self._metrics.streams.track_inprogress():
+                    return await method(requests, call)
+
+        return await self._answered(name, need, work, context, stream=True)
+
+    async def _answered(
+        self, name: str, need: Need, work: Work, context: Any, *, stream: bool = False
+    ) -> Any:
+        call = call_of(name, context)
+        context.set_trailing_metadata(((REQUEST_ID, call.request_id),))
+        code = StatusCode.CANCELLED
+        try:
+            call.principal = await signed_in(self._verifier, call.metadata, need)
+            answer = await work(call)
+            code = StatusCode.OK
+            return answer
+        except Exception as error:
+            refused = refusal_of(error) or unforeseen(call.request_id)
+            code = refused.code
+            log_failed(call, refused, error)
+        finally:
+            self._metrics.answered(call, code, stream=stream)
+        return await refuse(context, refused, call.request_id)
