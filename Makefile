@@ -7,7 +7,7 @@ OPENSTACK_VENV := .openstack/venv
 OPENSTACK_STAMP := $(OPENSTACK_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup openstack demo up down test conformance chaos fault-matrix test-real lint format bench openapi proto lock histories images clean
+.PHONY: help setup openstack demo up down test conformance chaos fault-matrix test-real lint format bench openapi asyncapi proto lock histories images clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ openapi: setup ## Write docs/reference/openapi.json from the code
 proto: setup ## Write the gRPC stubs in wire/proto from control.proto
 	@$(BIN)/buf lint wire/proto
 	@$(BIN)/python -m lab.stubs
+
+asyncapi: setup ## Write docs/reference/asyncapi.yaml from the code
+	@$(BIN)/python -m wire.asyncapi docs/reference/asyncapi.yaml
 
 histories: setup ## Record the workflow histories that replay tests use
 	@$(BIN)/python -m tests.workflows.record_histories

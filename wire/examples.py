@@ -1,0 +1,86 @@
+"""One example of each event, as the description of the events shows it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from wire.payloads import (
+    Change,
+    ComputePoolChanged,
+    ComputePoolDrained,
+    ComputePoolRegistered,
+    ComputePoolStateChanged,
+    ModelEvicted,
+    ModelWarmed,
+    Payload,
+    PlacementDecided,
+    PlacementFinished,
+    PlanCommitted,
+)
+
+TENANT = "platform"
+POOL = "eu-north-h1-g2-m"
+WORKLOAD = "orders-daily"
+MODEL = "llama-3-70b"
+PLACEMENT = UUID("0b8f5d5e-2f0a-4c39-9a37-6f1d2f4f1c11")
+
+EXAMPLES: tuple[Payload, ...] = (
+    ComputePoolRegistered(
+        tenant_id=TENANT,
+        pool_id=POOL,
+        kind="cloud_gpu",
+        region="eu-north",
+        security_boundary="regional",
+        hall="eu-north-h1",
+        sku_family="g2",
+        size="m",
+        purchase_model="guaranteed",
+        group_id="eu-north-h1-a3",
+    ),
+    ComputePoolStateChanged(tenant_id=TENANT, pool_id=POOL, from_state="draft", to_state="active", version=2),
+    ComputePoolChanged(
+        tenant_id=TENANT,
+        pool_id=POOL,
+        version=3,
+        changes=(
+            Change(name="pricePerHourUsd", old="3.100000", new="2.900000"),
+            Change(name="coldStartSeconds", old=0, new=90),
+        ),
+    ),
+    ComputePoolDrained(
+        tenant_id=TENANT,
+        pool_id=POOL,
+        draining_since=datetime(2030, 1, 1, 11, 30, tzinfo=UTC),
+        drained_at=datetime(2030, 1, 1, 12, tzinfo=UTC),
+    ),
+    ModelWarmed(tenant_id=TENANT, pool_id=POOL, model=MODEL, vram_gb=70),
+    ModelEvicted(tenant_id=TENANT, pool_id=POOL, model=MODEL, reason="drained"),
+    PlacementDecided(
+        tenant_id="acme",
+        placement_id=PLACEMENT,
+        deployment_id="assistant-private",
+        chosen_pool_id=POOL,
+        chosen_pool_tenant_id=TENANT,
+        outcome="placed",
+    ),
+    PlanCommitted(
+        tenant_id=TENANT,
+        placement_id=PLACEMENT,
+        workload_id=WORKLOAD,
+        generation=3,
+        outcome="shortfall",
+        units=40,
+        placed_units=38,
+    ),
+    PlacementFinished(
+        tenant_id=TENANT,
+        workload_id=WORKLOAD,
+        phase="shortfall",
+        units=40,
+        placed_units=38,
+        active_instances=38,
+        shortfall_units=2,
+        shortfall_reason="capacity",
+    ),
+)
