@@ -51,3 +51,18 @@ async def tell_model_placement(client: Client, request: PlacementRequest, releas
             return False
         raise
     return True
+
+
+class ModelPlacementStarter:
+    """Starts and tells workflows of model placements through one Temporal client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def start_model_placement(self, request: ModelPlacementInput) -> str:
+        """The workflow id, once it is started. `RPCError` when Temporal does not answer."""
+        return await start_model_placement(self._client, request)
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        """`RPCError` when Temporal does not answer; that no workflow runs is none."""
+        await tell_model_placement(self._client, request, PlacementReleased(why="asked for"))

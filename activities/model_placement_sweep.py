@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from activities.model_placing import Starter, workflow_input
+from activities.model_placement_telling import Starter, workflow_input
 from store import model_placements
 from store.engine import Engine
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
 from psycopg.errors import CheckViolation, DeadlockDetected, UniqueViolation
 
 from activities import model_placement_metrics as metrics
-from activities.model_placement_calls import ModelPlacementInput
+from activities.model_placement_telling import Starter, Telling
 from activities.secrets.ports import Credential, NoCredential, Secrets, SecretsUnavailable
 from domain.policy import Policy
 from domain.serving.placing import Decision, PoolName, Question, decide
@@ -30,9 +29,6 @@ from wire.payloads import PlacementDecided
 CHANGED_MEANWHILE = ("never_double_booked_check", "pool_takes_placements")
 # Each lost race is a placement of somebody else, so this many callers at once still all get an answer.
 ATTEMPTS_WHEN_CONTENDED = 32
-START_SECONDS = 3.0
-# Starts under way at once; what is beyond is left to the sweep.
-MAX_STARTS = 100
 log = structlog.get_logger("model_placing")
 
 
@@ -63,13 +59,6 @@ class Placed:
     again: bool = False
 
 
-class Starter(Protocol):
-    """Starts the workflow that sees to a placement's load."""
-
-    async def start_model_placement(self, request: ModelPlacementInput) -> str:
-        """The workflow id, once it is started. Raises where Temporal does not answer."""
-
-
 class ModelPlacing:
     """Places models for tenants of one database.
 
@@ -90,8 +79,7 @@ class ModelPlacing:
         self._policy = policy
         self._now = now
         self._secrets = secrets
-        self._starter = starter
-        self._starting: set[asyncio.Task[None]] = set()
+        self._telling = Telling(starter)
 
     async def place(
         self, tenant_id: str, wanted: ModelRequirements, *, placement_id: UUID
@@ -141,7 +129,7 @@ class ModelPlacing:
             warm=record.warm,
         )
         if record.held and not record.warm:
-            self._start(record)
+            self._telling.start(record)
 
     async def release(
         self, tenant_id: str, placement_id: UUID, problem: str | None = None
@@ -151,9 +139,11 @@ class ModelPlacing:
             released = await model_placements.release_placement(
                 connection, tenant_id, placement_id, at=self._now(), problem=problem
             )
-            if released is not None:
-                return released
-            return await model_placements.find_placement(connection, tenant_id, placement_id)
+            if released is None:
+                return await model_placements.find_placement(connection, tenant_id, placement_id)
+        if not released.warm:
+            self._telling.tell(released)
+        return released
 
     async def renew(self, tenant_id: str, placement_id: UUID) -> StoredPlacement | None:
         """Hold a placement for another while; one that has ended stays so. None where there is none."""
@@ -168,9 +158,8 @@ class ModelPlacing:
             return await model_placements.find_placement(connection, tenant_id, placement_id)
 
     async def settle(self) -> None:
-        """Wait until every start that is under way has come to its end."""
-        while self._starting:
-            await asyncio.gather(*self._starting, return_exceptions=True)
+        """Wait until what Temporal is being told has come to its end."""
+        await self._telling.settle()
 
     async def _read(
         self, driver: Driver, tenant_id: str, wanted: ModelRequirements, placement_id: UUID
@@ -236,38 +225,6 @@ class ModelPlacing:
             log.warning("secrets_unavailable", tenant=name[0], pool=name[1])
             text = "the secrets service gives no credential for the endpoint now, so nothing was placed"
             return Refused(PlaceRefusal.SECRETS_UNAVAILABLE, text)
-
-    def _start(self, record: StoredPlacement) -> None:
-        if self._starter is None or len(self._starting) >= MAX_STARTS:
-            return
-        task = asyncio.create_task(self._start_now(self._starter, workflow_input(record)))
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
-
-    async def _start_now(self, starter: Starter, request: ModelPlacementInput) -> None:
-        """Whatever goes wrong here is put right by the sweep."""
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await starter.start_model_placement(request)
-        except Exception as error:
-            log.warning(
-                "model_placement_queued", placement=str(request.placement_id), error=type(error).__name__
-            )
-
-
-def workflow_input(record: StoredPlacement) -> ModelPlacementInput:
-    """What the workflow of a placement that is held starts with."""
-    assert record.pool_tenant_id is not None
-    assert record.pool_id is not None
-    return ModelPlacementInput(
-        tenant_id=record.tenant_id,
-        placement_id=record.placement_id,
-        pool_tenant_id=record.pool_tenant_id,
-        pool_id=record.pool_id,
-        model=record.model,
-        vram_gb=record.vram_gb,
-        cold_start_seconds=record.cold_start_seconds,
-    )
 
 
 async def _hold(driver: Driver, record: StoredPlacement) -> bool:

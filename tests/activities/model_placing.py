@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from activities.model_placement_calls import ModelPlacementInput
+from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
 from activities.model_placing import ModelPlacing, Placed
 from activities.secrets.ports import Credential, SecretsUnavailable
 from domain.ids import model_placement_workflow_id
@@ -65,10 +65,11 @@ class Vault:
 
 
 class RecordingStarts:
-    """Remembers which placements it was asked to start; `down` makes it fail."""
+    """Remembers which placements it was asked to start, or to tell; `down` makes it fail."""
 
     def __init__(self) -> None:
         self.started: list[ModelPlacementInput] = []
+        self.told: list[PlacementRequest] = []
         self.down = False
 
     async def start_model_placement(self, request: ModelPlacementInput) -> str:
@@ -76,6 +77,11 @@ class RecordingStarts:
             raise ConnectionError("Temporal is away")
         self.started.append(request)
         return model_placement_workflow_id(request.tenant_id, request.placement_id)
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        if self.down:
+            raise ConnectionError("Temporal is away")
+        self.told.append(request)
 
 
 def serving_facts(pool_id: str, tenant_id: str, **other: Any) -> PoolFacts:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
+import pytest
 import pytest_asyncio
 
+from activities import model_placement_telling
+from activities.model_placement_calls import ModelPlacementInput
 from activities.model_placing import PlaceRefusal, Refused
 from domain.policy import Policy
 from domain.pool import SecurityBoundary
@@ -290,6 +294,35 @@ async def test_a_cold_placement_is_started_and_a_warm_one_needs_nothing(serving:
     (started,) = serving.starts.started
     assert (started.tenant_id, started.placement_id) == (ACME, cold.record.placement_id)
     assert (started.pool_tenant_id, started.pool_id, started.model) == (ACME, "gpu-1", MODEL)
+
+
+async def test_a_release_is_told_to_the_workflow_that_there_is(serving: ServingEstate) -> None:
+    await serving.pool()
+    cold = await serving.place()
+    await serving.load()
+    warm = await serving.place()
+    for one in (cold, cold, warm):
+        await serving.hand.release(ACME, one.record.placement_id)
+    await serving.hand.settle()
+    assert [one.placement_id for one in serving.starts.told] == [cold.record.placement_id]
+
+
+async def test_starts_under_way_are_bounded(serving: ServingEstate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_placement_telling, "MAX_UNDER_WAY", 1)
+    await serving.pool()
+    release = asyncio.Event()
+
+    async def slow(request: ModelPlacementInput) -> str:
+        await release.wait()
+        serving.starts.started.append(request)
+        return "started"
+
+    monkeypatch.setattr(serving.starts, "start_model_placement", slow)
+    for number in range(2):
+        assert (await serving.place(wanted(model=f"model-{number}"))).record.held
+    release.set()
+    await serving.hand.settle()
+    assert [one.model for one in serving.starts.started] == ["model-0"]
 
 
 async def test_a_start_that_is_lost_loses_no_placement(serving: ServingEstate) -> None:
