@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import grpc
+import psycopg
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import StatusCode
 from prometheus_client import CollectorRegistry
@@ -107,6 +109,18 @@ def stamp(clock: Clock, seconds: float = 0) -> Timestamp:
     made = Timestamp()
     made.FromMilliseconds(int((clock().timestamp() + seconds) * 1000))
     return made
+
+
+@contextmanager
+def tenant_login(dsn: str) -> Iterator[str]:
+    """The address of the same database for a plain member of the tenants' role, as a process logs in."""
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS grpc_test")
+        owner.execute(f"CREATE ROLE grpc_test LOGIN PASSWORD 'grpc' IN ROLE {TENANT_ROLE}")
+    parts = urlsplit(dsn)
+    yield urlunsplit(parts._replace(netloc=f"grpc_test:grpc@{parts.hostname}:{parts.port}"))
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute("DROP ROLE grpc_test")
 
 
 @asynccontextmanager

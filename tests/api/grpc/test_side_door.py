@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import grpc
-import psycopg
 import pytest
 import pytest_asyncio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -21,7 +19,7 @@ from api.grpc.health import Health
 from api.grpc.server import SERVICE, Limits
 from store.engine import Engine
 from store.roles import TENANT_ROLE, require_role
-from tests.api.grpc.door import GrpcDoor, grpc_door, iter_messages
+from tests.api.grpc.door import GrpcDoor, grpc_door, iter_messages, tenant_login
 from tests.api.grpc.test_place import refused
 from tests.database import opened
 from tests.estates import Clock
@@ -42,15 +40,9 @@ async def check(door: GrpcDoor, service: str = "") -> int:
 @pytest_asyncio.fixture
 async def login(dsn: str) -> AsyncIterator[Engine]:
     """An engine that logs in as a plain member of the tenants' role, as the process does."""
-    with psycopg.connect(dsn, autocommit=True) as owner:
-        owner.execute("DROP ROLE IF EXISTS grpc_test")
-        owner.execute(f"CREATE ROLE grpc_test LOGIN PASSWORD 'grpc' IN ROLE {TENANT_ROLE}")
-    parts = urlsplit(dsn)
-    own = urlunsplit(parts._replace(netloc=f"grpc_test:grpc@{parts.hostname}:{parts.port}"))
-    async with opened(own, role=TENANT_ROLE) as engine:
-        yield engine
-    with psycopg.connect(dsn, autocommit=True) as owner:
-        owner.execute("DROP ROLE grpc_test")
+    with tenant_login(dsn) as own:
+        async with opened(own, role=TENANT_ROLE) as engine:
+            yield engine
 
 
 async def test_it_serves_when_postgres_answers_as_the_right_role(
