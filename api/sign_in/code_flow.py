@@ -17,16 +17,18 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import httpx2
+import structlog
 from pydantic import SecretStr
 
 from api.sign_in.claims import Claims
-from api.sign_in.discovery import Discovery, IssuerProblem, client_for, post_form
+from api.sign_in.discovery import Discovery, IssuerProblem, IssuerRefused, client_for, post_form
 from api.sign_in.principal import Principal, Scope
 from api.sign_in.tokens import TokenVerifier
 from api.web.render import is_own_page
 
 SCOPES = " ".join(("openid", *Scope))
 _RANDOM_BYTES = 32
+log = structlog.get_logger("api")
 
 
 class SignInFailed(Exception):
@@ -105,8 +107,12 @@ class CodeFlow:
             "client_id": self._client.client_id,
             "code_verifier": verifier,
         }
-        async with client_for(self._discovery.issuer) as http:
-            return await post_form(http, endpoint, form, self._credential())
+        try:
+            async with client_for(self._discovery.issuer) as http:
+                return await post_form(http, endpoint, form, self._credential())
+        except IssuerRefused as refused:
+            log.warning("sign_in_code_refused", problem=str(refused))
+            raise SignInFailed("the issuer gave no token: it took too long, or was done before") from None
 
     def _credential(self) -> httpx2.BasicAuth | None:
         """RFC 6749, section 2.3.1: both halves are encoded as forms are."""

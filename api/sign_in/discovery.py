@@ -24,6 +24,10 @@ class IssuerProblem(Exception):
     """The issuer cannot be reached, or what it says cannot be used."""
 
 
+class IssuerRefused(IssuerProblem):
+    """The issuer answered that it will not do what it was asked."""
+
+
 class Provider(BaseModel):
     """The endpoints of an issuer; the two of the code flow where people sign in with it."""
 
@@ -118,6 +122,8 @@ async def _answer(
             await response.aclose()
     except httpx2.HTTPError as error:
         raise IssuerProblem(f"no answer: {type(error).__name__}") from None
+    if response.is_client_error:
+        raise IssuerRefused(f"it answered {response.status_code}")
     if response.status_code != httpx2.codes.OK:
         raise IssuerProblem(f"it answered {response.status_code}")
     return bytes(content)
