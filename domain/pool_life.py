@@ -47,8 +47,9 @@ class EvictReason(StrEnum):
 class DrainTerms(Frozen):
     """How a pool drains.
 
-    A model counts as in use for `model_quiet_seconds` after its last use; after `model_patience_seconds`
-    of draining it is unloaded whatever it does. A look at the pool comes every `look_seconds`.
+    A model counts as in use while placements hold it, and for `model_quiet_seconds` after its last use;
+    after `model_patience_seconds` of draining it is unloaded whatever it does. A look at the pool comes
+    every `look_seconds`.
     """
 
     model_patience_seconds: Annotated[float, Field(ge=0)] = 1800
@@ -57,11 +58,12 @@ class DrainTerms(Frozen):
 
 
 class LoadedModel(NamedTuple):
-    """A model that a pool has loaded."""
+    """A model that takes memory of a pool. `holds` counts the placements that keep it there."""
 
     model: str
     vram_gb: int
     last_used_at: datetime
+    holds: int = 0
 
 
 class Held(NamedTuple):
@@ -152,14 +154,11 @@ def look(held: Held, *, since: datetime, now: datetime, terms: DrainTerms) -> Dr
     """What to unload from a pool that drains since `since`, and whether it is drained then."""
     out_of_patience = now - since >= timedelta(seconds=terms.model_patience_seconds)
     quiet = timedelta(seconds=terms.model_quiet_seconds)
-    in_use = any(now - one.last_used_at < quiet for one in held.models)
+    in_use = {one.model for one in held.models if one.holds or now - one.last_used_at < quiet}
     if in_use and not out_of_patience:
         return DrainLook((), drained=False)
     evictions = tuple(
-        Eviction(
-            one,
-            EvictReason.PATIENCE_OVER if now - one.last_used_at < quiet else EvictReason.DRAINED,
-        )
+        Eviction(one, EvictReason.PATIENCE_OVER if one.model in in_use else EvictReason.DRAINED)
         for one in sorted(held.models)
     )
     return DrainLook(evictions, drained=held._replace(models=()).nothing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from pydantic.alias_generators import to_camel
 
 from domain.pool import Pool, PoolState
 from domain.pool_life import (
-    Eviction,
     Held,
     LoadedModel,
     PoolAction,
@@ -30,7 +29,6 @@ from wire.payloads import (
     ComputePoolChanged,
     ComputePoolDrained,
     ComputePoolStateChanged,
-    ModelEvicted,
 )
 
 MAY_CHANGE = ("price_per_hour_usd", "guaranteed_price_per_hour_usd", "endpoint_ref", "cold_start_seconds")
@@ -77,7 +75,7 @@ async def held_in(connection: Connection, tenant_id: str, pool_id: str) -> Held:
     named = {"tenant": tenant_id, "pool": pool_id}
     rows = (await connection.execute(HELD, named)).all()
     query = (
-        sa.select(cached_models.c.model, cached_models.c.vram_gb, cached_models.c.last_used_at)
+        sa.select(*(cached_models.c[field] for field in LoadedModel._fields))
         .where(cached_models.c.tenant_id == tenant_id, cached_models.c.pool_id == pool_id)
         .order_by(cached_models.c.model)
     )
@@ -153,23 +151,6 @@ async def locked(connection: Connection, tenant_id: str, pool_id: str) -> Draini
     await connection.execute(query.with_for_update())
     pool = await find_pool(connection, tenant_id, pool_id)
     return Draining(pool, await held_in(connection, tenant_id, pool_id))
-
-
-async def evict(connection: Connection, pool: Pool, evictions: Sequence[Eviction], at: datetime) -> None:
-    """Unload models of a pool that is locked, each with its event."""
-    for one in evictions:
-        await connection.execute(
-            sa.delete(cached_models).where(
-                cached_models.c.tenant_id == pool.tenant_id,
-                cached_models.c.pool_id == pool.pool_id,
-                cached_models.c.model == one.model.model,
-            )
-        )
-        payload = ModelEvicted(
-            pool_id=pool.pool_id, tenant_id=pool.tenant_id, model=one.model.model, reason=one.reason
-        )
-        once = f"{pool.pool_id}/{one.model.model}/{at.isoformat()}"
-        await outbox.add_event(connection, payload, once=once)
 
 
 async def record_drained(connection: Connection, pool: Pool, at: datetime) -> None:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 from temporalio.worker import Worker
 
 from activities.collecting import CollectingActivities
 from activities.draining import DrainingActivities
+from activities.model_loading import ModelLoading
 from activities.placement_start import PlacementPoke
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
@@ -82,19 +84,35 @@ def probing(wiring: Wiring, ports: ServingPorts) -> ProbingActivities:
     )
 
 
+def model_loading(wiring: Wiring, ports: ServingPorts) -> ModelLoading:
+    return ModelLoading(
+        wiring.engine,
+        ports.serving,
+        ports.secrets,
+        terms=wiring.policy.warm_keep,
+        now=utc_now,
+        new_key=uuid4,
+    )
+
+
 def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
     """Workflows and hands that see to serving pools."""
     collecting = CollectingActivities(wiring.engine, ports.usage, policy=wiring.policy, now=utc_now)
-    draining = DrainingActivities(
-        wiring.engine, PlacementPoke(wiring.client).pool_drains, terms=wiring.policy.drain, now=utc_now
-    )
+    models = model_loading(wiring, ports)
+    told = PlacementPoke(wiring.client).pool_drains
+    draining = DrainingActivities(wiring.engine, told, models, terms=wiring.policy.drain, now=utc_now)
     return make_worker(
         wiring.client,
         SERVING_QUEUE,
         wiring.settings,
         slots=SLOTS,
         workflows=WORKFLOWS,
-        activities=[collecting.collect, probing(wiring, ports).probe_pools, draining.drain_pool],
+        activities=[
+            collecting.collect,
+            probing(wiring, ports).probe_pools,
+            draining.drain_pool,
+            models.load_model,
+        ],
     )
 
 

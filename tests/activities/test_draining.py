@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from psycopg.errors import CheckViolation
@@ -11,19 +12,27 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.drain_calls import DrainLooked, PoolDrainInput
 from activities.draining import DrainingActivities
+from activities.model_loading import ModelLoading
 from activities.placing import PlacingActivities
+from activities.serving.http import HttpServing
+from activities.serving.ports import ServingPort
 from domain.pool import PoolState
 from domain.pool_life import DrainTerms, LifeRefusal, PoolAction, Refusal
+from domain.serving.endpoint import EndpointTerms
+from domain.serving.warm_keep import WarmKeepTerms
 from lab.chaos.killing import FusedEngine
 from store import pool_life
 from store.engine import Engine
 from store.pool_life import Stepped
 from tests.activities.deciding import Placer, counts_are_right, halls
+from tests.activities.model_loading import OneSecret
 from tests.activities.provider import Crashed, Fuse
+from tests.activities.serving.model_servers import served
 from tests.estates import PARTITION, TENANT, Estate
 
 POOL = "eu-north-h1-p1"
 TERMS = DrainTerms(model_patience_seconds=600, model_quiet_seconds=60, look_seconds=7)
+LEASE_SECONDS = 30
 LOAD = """
     INSERT INTO cached_models (tenant_id, pool_id, model, loaded_at, last_used_at, vram_gb)
     VALUES ('platform', :pool, :model, :at, :at, 40)
@@ -37,6 +46,14 @@ class Drainer:
     def __init__(self, estate: Estate) -> None:
         self.estate = estate
         self.told: list[tuple[str, str, str]] = []
+        self.serving: ServingPort = HttpServing(EndpointTerms())
+
+    async def serve(self, url: str, serving: ServingPort) -> None:
+        """Give the pool an endpoint."""
+        self.serving = serving
+        await self.estate.rows(
+            "UPDATE pools SET endpoint_ref = :url WHERE pool_id = :pool", url=url, pool=POOL
+        )
 
     async def step(self, action: PoolAction, version: int | None = None) -> Stepped | Refusal:
         async with self.estate.engine.begin() as connection:
@@ -44,9 +61,16 @@ class Drainer:
             return await pool_life.take_step(connection, TENANT, POOL, action, version, at=at)
 
     async def look(self, told_since: Any = None, engine: Engine | None = None) -> DrainLooked:
-        hands = DrainingActivities(
-            engine or self.estate.engine, self._tell, terms=TERMS, now=self.estate.clock
+        over = engine or self.estate.engine
+        models = ModelLoading(
+            over,
+            self.serving,
+            OneSecret(),
+            terms=WarmKeepTerms(lease_seconds=LEASE_SECONDS),
+            now=self.estate.clock,
+            new_key=uuid4,
         )
+        hands = DrainingActivities(over, self._tell, models, terms=TERMS, now=self.estate.clock)
         request = PoolDrainInput(tenant_id=TENANT, pool_id=POOL, told_since=told_since)
         return cast(DrainLooked, await ActivityEnvironment().run(hands.drain_pool, request))
 
@@ -117,9 +141,9 @@ async def test_looks_at_once_evict_and_drain_once(estate: Estate) -> None:
     assert events == ["compute-pool-state-changed", "model-evicted", "compute-pool-drained"]
 
 
-@pytest.mark.parametrize("dies_at", [1, 2, 3])
-async def test_a_hand_that_dies_anywhere_leaves_all_or_nothing(estate: Estate, dies_at: int) -> None:
-    """The worker dies before its transaction, before the commit or after it; the next look ends it."""
+@pytest.mark.parametrize("dies_at", range(1, 14))
+async def test_a_hand_that_dies_anywhere_is_taken_up_by_a_later_look(estate: Estate, dies_at: int) -> None:
+    """The worker dies before, in or after each of its transactions: looks, unloading, and its record."""
     await estate.open(halls(), free=40)
     drainer = Drainer(estate)
     await drainer.load("llama")
@@ -127,8 +151,7 @@ async def test_a_hand_that_dies_anywhere_leaves_all_or_nothing(estate: Estate, d
     await drainer.step(PoolAction.DRAIN)
     with pytest.raises(Crashed):
         await drainer.look(engine=cast(Engine, FusedEngine(estate.engine, Fuse(dies_at))))
-    committed = dies_at == 3
-    assert await estate.value("SELECT count(*) FROM cached_models") == (0 if committed else 1)
+    estate.clock.move(LEASE_SECONDS)
     assert (await drainer.look()).over
     assert await drainer.events() == ["compute-pool-state-changed", "model-evicted", "compute-pool-drained"]
     assert await estate.value("SELECT count(*) FROM cached_models") == 0
@@ -173,6 +196,40 @@ async def test_patience_with_models_is_bounded(estate: Estate) -> None:
     assert (done.over, done.evicted) == (True, ("llama",))
     rows = await estate.rows(EVENTS, pool=POOL)
     assert rows[1][1]["reason"] == "patience_over"
+
+
+async def test_a_model_leaves_its_endpoint_before_the_store_forgets_it(estate: Estate) -> None:
+    await estate.open(halls(), free=40)
+    drainer = Drainer(estate)
+    with served("ollama") as server:
+        await drainer.serve(server.url, server.serving)
+        await server.serving.load(server.endpoint, "m:40gb")
+        await drainer.load("m:40gb")
+        await drainer.step(PoolAction.DRAIN)
+        estate.clock.move(100)
+        server.admin("disturb", {"deny": True})
+        stays = await drainer.look()
+        assert (stays.over, stays.evicted, stays.models) == (False, (), 1)
+        assert server.state["models"] == {"m:40gb": "loaded"}
+        server.admin("disturb", {"deny": False})
+        done = await drainer.look()
+        assert (done.over, done.evicted) == (True, ("m:40gb",))
+        assert server.state["models"] == {}
+    assert await drainer.events() == ["compute-pool-state-changed", "model-evicted", "compute-pool-drained"]
+
+
+async def test_an_endpoint_that_is_gone_holds_up_a_drain_no_longer_than_its_patience(estate: Estate) -> None:
+    await estate.open(halls(), free=40)
+    drainer = Drainer(estate)
+    with served("ollama") as server:
+        await drainer.serve(server.url, server.serving)
+    await drainer.load("llama")
+    await drainer.step(PoolAction.DRAIN)
+    estate.clock.move(TERMS.model_patience_seconds - 1)
+    assert not (await drainer.look()).over
+    estate.clock.move(1)
+    assert (await drainer.look()).over
+    assert (await drainer.events()).count("model-evicted") == 1
 
 
 async def test_a_resumed_pool_is_left_alone(estate: Estate) -> None:

@@ -19,7 +19,9 @@ from activities.auditing import AuditRecordsActivities, audit
 from activities.drain_calls import PoolDrainInput
 from activities.draining import DrainingActivities
 from activities.finishing import FinishingActivities
+from activities.model_loading import ModelLoading
 from activities.placement_calls import FinishRequest
+from activities.serving.http import HttpServing
 from api.app import create_app
 from api.deps import Deps
 from api.sign_in.setup import SignIn
@@ -27,8 +29,11 @@ from clients.cli.main import main
 from domain.circuit import WELL
 from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
 from domain.pool_life import DrainTerms
+from domain.serving.endpoint import EndpointTerms
+from domain.serving.warm_keep import WarmKeepTerms
 from store.budget import BudgetStore
 from tests.activities.deciding import Placer
+from tests.activities.model_loading import OneSecret
 from tests.activities.provider import ScriptedCompute
 from tests.api.door import Bearer
 from tests.api.serving import served
@@ -81,7 +86,11 @@ class SoonPlaced:
         async def tell(tenant_id: str, partition_id: str, workload_id: str) -> None:
             await self.start(tenant_id, partition_id, workload_id, None)
 
-        hands = DrainingActivities(self._estate.engine, tell, terms=DrainTerms(), now=self._estate.clock)
+        engine, now = self._estate.engine, self._estate.clock
+        models = ModelLoading(
+            engine, HttpServing(EndpointTerms()), OneSecret(), terms=WarmKeepTerms(), now=now, new_key=uuid4
+        )
+        hands = DrainingActivities(engine, tell, models, terms=DrainTerms(), now=now)
         await ActivityEnvironment().run(hands.drain_pool, request)
 
     def _soon(self, work: Coroutine[None, None, None]) -> None:
