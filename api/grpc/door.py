@@ -16,10 +16,9 @@ from api.grpc.calls import REQUEST_ID, Call, Refused, call_of, refuse
 from api.grpc.deadline import ends_in
 from api.grpc.messages import NO_MESSAGE, Unreadable, serializers
 from api.grpc.observe import GrpcMetrics, log_failed
-from api.grpc.ports import Verifier
 from api.grpc.refusals import LATE, refusal_of, unforeseen
 from api.grpc.side_door import OPEN_SERVICES, side_door
-from api.grpc.sign_in import signed_in
+from api.grpc.sign_in import Callers
 from api.sign_in.principal import Need
 
 # The class knows its types only to a type checker.
@@ -45,10 +44,10 @@ class Door(ServerInterceptor):
     """
 
     def __init__(
-        self, needs: Mapping[str, Need], verifier: Verifier, rooms: Rooms, metrics: GrpcMetrics
+        self, needs: Mapping[str, Need], callers: Callers, rooms: Rooms, metrics: GrpcMetrics
     ) -> None:
         self._needs = needs
-        self._verifier = verifier
+        self._callers = callers
         self._rooms = rooms
         self._metrics = metrics
         self._wrapped: dict[str, Handler] = {}
@@ -104,7 +103,7 @@ class Door(ServerInterceptor):
         context.set_trailing_metadata(((REQUEST_ID, call.request_id),))
         code = StatusCode.CANCELLED
         try:
-            call.principal = await signed_in(self._verifier, call.metadata, need)
+            call.principal = await self._callers.principal_of(call, need)
             answer = await work(call)
             code = StatusCode.OK
             return answer

@@ -17,8 +17,11 @@ import uvloop
 from prometheus_client import REGISTRY, start_http_server
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 
 from activities.logs import configure_logs
+from activities.model_placement_start import ModelPlacementStarter
 from activities.model_placing import ModelPlacing
 from activities.policy_file import PolicyFile, PolicyRefused
 from activities.secrets.openbao import OpenBaoSecrets
@@ -84,7 +87,13 @@ async def serve(settings: GrpcSettings, stop: asyncio.Event) -> None:
     bound_statements(engine)
     async with AsyncExitStack() as opened:
         opened.push_async_callback(engine.dispose)
-        placing = ModelPlacing(engine, policy=policy, now=_now, secrets=_secrets(settings, opened))
+        placing = ModelPlacing(
+            engine,
+            policy=policy,
+            now=_now,
+            secrets=_secrets(settings, opened),
+            starter=ModelPlacementStarter(await _temporal(settings)),
+        )
         opened.push_async_callback(placing.settle)
         if settings.grpc_metrics_port:
             exposed, _ = start_http_server(settings.grpc_metrics_port, LOOPBACK, REGISTRY)
@@ -107,6 +116,16 @@ async def serve(settings: GrpcSettings, stop: asyncio.Event) -> None:
         looking.cancel()
         await server.stop(STOP_SECONDS)
         log.info("stopped")
+
+
+async def _temporal(settings: GrpcSettings) -> Client:
+    """A client that connects when it is first needed: placements go on while Temporal is away."""
+    return await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        data_converter=pydantic_data_converter,
+        lazy=True,
+    )
 
 
 def _secrets(settings: GrpcSettings, opened: AsyncExitStack) -> OpenBaoSecrets | None:

@@ -22,6 +22,8 @@ from api.grpc.observe import GrpcMetrics
 from api.grpc.ports import Placing, Reporting, Verifier
 from api.grpc.reports import IDLE_SECONDS, Streams
 from api.grpc.service import NEEDS, ComputePools
+from api.grpc.sign_in import Callers
+from api.sign_in.guard import SignInMetrics
 from domain.serving.utilization import UtilizationReport
 from wire.proto import control_pb2 as pb
 from wire.proto import control_pb2_grpc as rpc
@@ -105,8 +107,9 @@ class GrpcServer:
             side_calls=Places(limits.side_calls),
         )
         needs = {f"/{SERVICE}/{method}": need for method, need in NEEDS.items()}
+        callers = Callers(self.verifier, SignInMetrics(self.registry))
         return grpc.aio.server(
-            interceptors=(Door(needs, self.verifier, rooms, metrics),),
+            interceptors=(Door(needs, callers, rooms, metrics),),
             options=OPTIONS,
             maximum_concurrent_rpcs=limits.most_calls,
         )

@@ -26,7 +26,6 @@ class GrpcSettings(ApiSettings):
     grpc_metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
     grpc_tls_cert: Path | None = None
     grpc_tls_key: Path | None = None
-    secrets_file: Path | None = None
 
     @model_validator(mode="after")
     def _kept_from_listeners(self) -> Self:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import structlog
 from grpc import StatusCode
 
-from api.grpc.calls import Pairs, Refused
+from api.grpc.calls import Call, Pairs, Refused
 from api.grpc.ports import Verifier
+from api.sign_in.guard import SignInMetrics
 from api.sign_in.principal import Need, Principal, lacking
 from api.sign_in.refusal import Reason, TokenRefused
 
@@ -15,25 +17,38 @@ UNAUTHENTICATED = (
     "the call needs metadata `authorization: Bearer <token>` with a token of this service's issuer that is"
     " valid now"
 )
+log = structlog.get_logger("grpc")
 
 
-async def signed_in(verifier: Verifier, metadata: Pairs, need: Need) -> Principal:
-    """The principal of a call; `Refused` without a good token, or where it may not do this."""
-    try:
-        principal = await verifier.verify(_token(metadata))
-    except TokenRefused:
-        raise Refused(StatusCode.UNAUTHENTICATED, UNAUTHENTICATED) from None
-    if not principal.allows(need):
-        raise Refused(StatusCode.PERMISSION_DENIED, lacking(principal, need))
-    return principal
+class Callers:
+    """Tells one caller from another. Refusals are counted and logged with their reason."""
+
+    def __init__(self, verifier: Verifier, metrics: SignInMetrics) -> None:
+        self._verifier = verifier
+        self._metrics = metrics
+
+    async def principal_of(self, call: Call, need: Need) -> Principal:
+        """Who calls; `Refused` without a good token, or where the principal may not do this."""
+        try:
+            principal = await self._verifier.verify(_token(call.metadata))
+        except TokenRefused as refused:
+            self._metrics.refused(refused.reason)
+            log.info("sign_in_refused", reason=refused.reason.value, request_id=call.request_id)
+            raise Refused(StatusCode.UNAUTHENTICATED, UNAUTHENTICATED) from None
+        if not principal.allows(need):
+            self._metrics.refused(Reason.NOT_ALLOWED)
+            raise Refused(StatusCode.PERMISSION_DENIED, lacking(principal, need))
+        return principal
 
 
 def _token(metadata: Pairs) -> str:
     """The token, where there is exactly one `authorization` of the bearer scheme."""
     values = [value for name, value in metadata if name == AUTHORIZATION]
-    scheme, _, token = (
-        values[0].partition(" ") if len(values) == 1 and isinstance(values[0], str) else ("",) * 3
-    )
+    if not values:
+        raise TokenRefused(Reason.MISSING)
+    if len(values) != 1 or not isinstance(values[0], str):
+        raise TokenRefused(Reason.MALFORMED)
+    scheme, _, token = values[0].partition(" ")
     if scheme.lower() != "bearer":
-        raise TokenRefused(Reason.MALFORMED if values else Reason.MISSING)
+        raise TokenRefused(Reason.MALFORMED)
     return token.strip()

@@ -69,6 +69,9 @@ async def test_bad_tokens_are_all_refused_in_one_way(door: GrpcDoor, method: str
         text = await refused(call(door, method, metadata), StatusCode.UNAUTHENTICATED)
         assert text == UNAUTHENTICATED, name
     assert door.counted(method, StatusCode.UNAUTHENTICATED) == len(bad)
+    for reason, count in (("missing", 1), ("expired", 1), ("audience", 1), ("unknown_key", 1)):
+        counted = door.registry.get_sample_value("sco_sign_in_refused_total", {"reason": reason})
+        assert counted == count, reason
 
 
 @pytest.mark.parametrize("method", REQUESTS)
