@@ -8,7 +8,7 @@ import sys
 import structlog
 from structlog.typing import Processor
 
-_QUIET = ("uvicorn.access", "alembic")
+_QUIET = ("uvicorn.access", "alembic", "httpx2")
 
 
 def configure_logs() -> None:

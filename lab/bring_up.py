@@ -11,10 +11,14 @@ from decimal import Decimal
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
-from lab.control_plane import API, CLOUD, ISSUER, WORKER, ControlPlane
+from domain.pool import PoolState
+from lab import launches
+from lab.control_plane import API, CLOUD, GRPC, ISSUER, MODELS, SECRETS, WORKER, ControlPlane
 from lab.logins import ensure_logins
 from lab.seed import PARTITIONS, TENANT, seed
+from lab.serving import SERVED
 from lab.stack.errors import StackError
+from store import registry
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
 from store.migrate import upgrade
@@ -45,6 +49,9 @@ def bring_up(plane: ControlPlane, echo: Echo = _say_nothing, *, api: bool = True
     echo(f"the simulated cloud runs at {plane.cloud_url}, {plane.pace.cloud_speed:g} times real time")
     added = asyncio.run(_seed(plane))
     echo(f"{added} pools registered" if added else "the pools are registered already")
+    plane.start(SECRETS)
+    plane.start(MODELS)
+    echo(f"{len(SERVED)} pools serve models; OpenBao keeps the credentials of their endpoints")
     plane.start(WORKER)
     echo(f"the worker runs, metrics at {plane.metrics_url}")
     if api:
@@ -52,6 +59,8 @@ def bring_up(plane: ControlPlane, echo: Echo = _say_nothing, *, api: bool = True
         echo(f"the issuer for development runs at {plane.issuer_url}")
         plane.start(API)
         echo(f"the API runs at {plane.api_url}")
+        plane.start(GRPC)
+        echo(f"gRPC is served at {plane.grpc_address}")
     asyncio.run(_wait_for_rankings(plane))
     echo("every partition has a ranking")
 
@@ -67,12 +76,23 @@ async def _seed(plane: ControlPlane) -> int:
         provider = open_provider(settings, budgets, CollectorRegistry())
         try:
             today = datetime.now(UTC).date()
-            return await seed(engine, provider.catalog, settings.regions, today=today, number=SEED)
+            added = await seed(engine, provider.catalog, settings.regions, today=today, number=SEED)
+            return added + await _seed_serving(engine, plane)
         finally:
             provider.close()
     finally:
         budgets.close()
         await engine.dispose()
+
+
+async def _seed_serving(engine: Engine, plane: ControlPlane) -> int:
+    """Register the pools that serve models, each with the address of its endpoint in this laboratory."""
+    async with engine.begin() as connection:
+        added = await registry.register_pools(connection, [one.facts() for one in SERVED], PoolState.ACTIVE)
+        for one in SERVED:
+            endpoint = launches.endpoint_of(plane, one.pool_id)
+            await registry.set_endpoint(connection, TENANT, one.pool_id, endpoint)
+    return added
 
 
 async def _wait_for_rankings(plane: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""The control plane of a laboratory: simulated cloud, worker, issuer and API, as processes of their own.
+"""The control plane of a laboratory, and what it talks to, as processes of their own.
 
 They run on an embedded stack, outlive the command that started them and are known by pid and start time.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,25 +16,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from domain.pool import Arch
-from lab.issuer.accounts import SCREENS, secret_file
-from lab.issuer.issuer import AUDIENCE
-from lab.logins import API_LOGIN, WORKER_LOGIN, dsn_of
-from lab.seed import PARTITIONS
+from lab import launches
+from lab.secrets import SecretsServer
+from lab.seed import TENANT
+from lab.serving import SERVED
 from lab.stack import process
 from lab.stack.errors import StackError
 from lab.stack.ports import any_free
 from lab.stack.process import Identity
 from lab.stack.stack import Stack
-from lab.stack.state import create_password
 
-CLOUD, WORKER, ISSUER, API = "cloud", "worker", "issuer", "api"
-NAMES = (CLOUD, WORKER, ISSUER, API)
-SESSION_KEY = "session-key"
-CLI_CLIENT = "sco-cli"
+CLOUD, SECRETS, MODELS, WORKER = "cloud", "openbao", "models", "worker"
+ISSUER, API, GRPC = "issuer", "api", "grpc"
+NAMES = (CLOUD, SECRETS, MODELS, WORKER, ISSUER, API, GRPC)
+# Who is started with a file that another one makes.
+NEEDS = {WORKER: (SECRETS,), API: (ISSUER, SECRETS), GRPC: (ISSUER, SECRETS)}
 STATE_FILE = "control-plane.json"
 PROVIDER_FILE = "secrets/provider.json"
-POLICY_FILE = "policy.json"
-WELL_KNOWN = "/.well-known/openid-configuration"
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -58,10 +55,13 @@ class Pace:
     recovery_cycle_seconds: float = 0.5
     lapse_seconds: float = 60.0
     pace_window_seconds: float = 15.0
+    warm_keep_seconds: float = 10.0
+    collector_seconds: int = 10
+    probe_seconds: int = 5
 
 
 class ControlPlane:
-    """Cloud, worker, issuer and API of one data folder. Every method may be repeated."""
+    """The processes of one data folder. Every method may be repeated."""
 
     def __init__(self, stack: Stack, pace: Pace | None = None) -> None:
         self.stack = stack
@@ -74,24 +74,39 @@ class ControlPlane:
 
     @property
     def api_url(self) -> str:
-        return f"http://{LOOPBACK}:{self._port(API)}"
+        return f"http://{LOOPBACK}:{self.port(API)}"
 
     @property
     def cloud_url(self) -> str:
-        return f"http://{LOOPBACK}:{self._port(CLOUD)}"
+        return f"http://{LOOPBACK}:{self.port(CLOUD)}"
 
     @property
     def metrics_url(self) -> str:
-        return f"http://{LOOPBACK}:{self._port(WORKER)}/metrics"
+        return f"http://{LOOPBACK}:{self.port(WORKER)}/metrics"
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where each process shows its metrics to operators."""
+        others = [f"http://{LOOPBACK}:{self.port(name)}/metrics" for name in ("api-metrics", "grpc-metrics")]
+        return [self.metrics_url, *others]
 
     @property
     def issuer_url(self) -> str:
-        return f"http://{LOOPBACK}:{self._port(ISSUER)}"
+        return f"http://{LOOPBACK}:{self.port(ISSUER)}"
 
     @property
     def issuer_dir(self) -> Path:
         """Keys, clients and secrets of the development issuer."""
         return self.data_dir / ISSUER
+
+    @property
+    def grpc_address(self) -> str:
+        return f"{LOOPBACK}:{self.port(GRPC)}"
+
+    @property
+    def secrets_file(self) -> Path:
+        """How a process signs in to the secrets service."""
+        return self.data_dir / SECRETS / "secrets.json"
 
     @property
     def cloud_file(self) -> Path:
@@ -111,10 +126,12 @@ class ControlPlane:
         """Start one process and wait until it serves; one that runs already is left alone."""
         if self.running(name):
             return
-        if name == API:
-            # It is started with a secret that the issuer makes.
-            self.start(ISSUER)
-        command, environment, ready = self._launch(name)
+        for needed in NEEDS.get(name, ()):
+            self.start(needed)
+        if name == SECRETS:
+            self._start_secrets()
+            return
+        command, environment, ready = launches.of(self, name)
         (self.data_dir / name).mkdir(exist_ok=True)
         log = self.data_dir / "logs" / f"{name}.log"
         started = process.spawn(
@@ -126,16 +143,14 @@ class ControlPlane:
         if name == CLOUD:
             self._write_provider_file()
 
-    def _launch(self, name: str) -> tuple[list[str], dict[str, str], str]:
-        """Command, environment and the address that answers once the process serves."""
-        if name == CLOUD:
-            return self._cloud_command(), {}, f"{self.cloud_url}/identity/v3"
-        if name == WORKER:
-            command = [sys.executable, "-m", "workers.main"]
-            return command, self.worker_environment(), self.metrics_url
-        if name == ISSUER:
-            return self._issuer_command(), {}, f"{self.issuer_url}{WELL_KNOWN}"
-        return [sys.executable, "-m", "api.main"], self._api_environment(), f"{self.api_url}/readyz"
+    def _start_secrets(self) -> None:
+        """What OpenBao holds ends with its process, so that a new one is told the credentials again."""
+        server = SecretsServer(self.data_dir / SECRETS, self.port(SECRETS)).start()
+        for pool in SERVED:
+            server.put(TENANT, pool.pool_id, launches.endpoint_token(self, pool.pool_id))
+        assert server.identity is not None, "it was started"
+        self._running[SECRETS] = server.identity
+        self._save()
 
     def stop(self, name: str) -> None:
         """Ask one process to stop and wait for it."""
@@ -157,80 +172,12 @@ class ControlPlane:
                 echo(f"stopping the {name}")
             self.stop(name)
 
-    def _cloud_command(self) -> list[str]:
-        folder = self.data_dir / CLOUD
-        return [
-            *(sys.executable, "-m", "lab.cloud", "--port", str(self._port(CLOUD))),
-            *("--data-dir", str(folder), "--speed", str(self.pace.cloud_speed)),
-            *("--nats-url", self.stack.nats_url),
-        ]
-
-    def _issuer_command(self) -> list[str]:
-        return [
-            *(sys.executable, "-m", "lab.issuer", "--port", str(self._port(ISSUER))),
-            *("--data-dir", str(self.issuer_dir)),
-        ]
-
-    def cli_environment(self, client: str = CLI_CLIENT) -> dict[str, str]:
-        """What `sco` is told, so that it finds the API and fetches tokens for a client of the issuer."""
-        return {
-            "SCO_SERVER": self.api_url,
-            "SCO_CLIENT_ID": client,
-            "SCO_CLIENT_SECRET_FILE": str(secret_file(self.issuer_dir, client).absolute()),
-            "SCO_TOKEN_URL": f"{self.issuer_url}/token",
-        }
-
-    def _store_environment(self, login: str) -> dict[str, str]:
-        return {
-            "SCO_DATABASE_URL": dsn_of(login, self.stack.postgres_dsn, self.data_dir),
-            "SCO_TEMPORAL_ADDRESS": self.stack.temporal_address,
-            "SCO_TEMPORAL_NAMESPACE": self.stack.temporal_namespace,
-        }
-
     def worker_environment(self) -> dict[str, str]:
-        regions = sorted(json.loads(self.provider_file.read_text())["regions"])
-        return self._store_environment(WORKER_LOGIN) | {
-            "SCO_NATS_URL": self.stack.nats_url,
-            "SCO_PARTITIONS": ",".join(sorted(PARTITIONS)),
-            "SCO_REGIONS": ",".join(regions),
-            "SCO_CLOUD_FILE": str(self.provider_file),
-            "SCO_METRICS_PORT": str(self._port(WORKER)),
-            "SCO_POLL_SECONDS": str(self.pace.poll_seconds),
-            "SCO_POLICY_FILE": str(self._write_policy_file()),
-            "SCO_PROVIDER_CALLS_PER_SECOND": str(self.pace.provider_calls_per_second),
-            "SCO_PROVIDER_BURST": str(2 * self.pace.provider_calls_per_second),
-        }
+        return launches.worker_environment(self)
 
-    def _write_policy_file(self) -> Path:
-        """The patience of a laboratory, as an operator would write it down."""
-        policy = {
-            "placement": {"backoff_seconds": self.pace.backoff_seconds},
-            "acquisition": {
-                "settle_seconds": self.pace.settle_seconds,
-                "build_patience_seconds": self.pace.build_patience_seconds,
-            },
-            "reconcile": {
-                "cycle_seconds": self.pace.cycle_seconds,
-                "recovery_cycle_seconds": self.pace.recovery_cycle_seconds,
-                "lapse_seconds": self.pace.lapse_seconds,
-                "pace_window_seconds": self.pace.pace_window_seconds,
-            },
-        }
-        path = self.data_dir / POLICY_FILE
-        path.write_text(json.dumps(policy, indent=2) + "\n")
-        return path
-
-    def _api_environment(self) -> dict[str, str]:
-        return self._store_environment(API_LOGIN) | {
-            "SCO_API_HOST": LOOPBACK,
-            "SCO_API_PORT": str(self._port(API)),
-            "SCO_TEMPORAL_UI_URL": self.stack.web_ui_url,
-            "SCO_OIDC_ISSUER": self.issuer_url,
-            "SCO_OIDC_AUDIENCE": AUDIENCE,
-            "SCO_OIDC_CLIENT_ID": SCREENS,
-            "SCO_OIDC_CLIENT_SECRET": secret_file(self.issuer_dir, SCREENS).read_text(),
-            "SCO_SESSION_KEY": create_password(self.data_dir, SESSION_KEY),
-        }
+    def cli_environment(self, client: str = launches.CLI_CLIENT) -> dict[str, str]:
+        """What `sco` is told, so that it finds the API and fetches tokens for a client of the issuer."""
+        return launches.cli_environment(self, client)
 
     def _write_provider_file(self) -> None:
         """The worker's sign-in, from what the cloud wrote for its clients; only we may read it."""
@@ -260,7 +207,7 @@ class ControlPlane:
                 )
             time.sleep(POLL_SECONDS)
 
-    def _port(self, name: str) -> int:
+    def port(self, name: str) -> int:
         """The port of a process: the one it had, or a free one that it keeps from now on."""
         if name not in self._ports:
             self._ports[name] = any_free(self._ports)

@@ -98,6 +98,10 @@ class Memory:
     def used_gb(self) -> int:
         return sum(one.size_gb for one in self.held.values())
 
+    def loaded(self) -> dict[str, int]:
+        """GB of every model that is ready, by name."""
+        return {name: one.size_gb for name, one in self.held.items() if one.stage is Stage.LOADED}
+
     def stage(self, model: str) -> Stage:
         held = self.held.get(plain_name(model))
         return Stage.UNLOADED if held is None else held.stage
