@@ -20,9 +20,11 @@ from temporalio.common import RetryPolicy
 
 from activities.audit_calls import AuditInput
 from activities.audit_start import start_audit
+from activities.collecting_calls import CollectRequest
 from activities.drain_calls import DRAIN_POOL, POOL_CHANGED, PoolChanged, PoolDrainInput
 from activities.drain_start import start_drain, tell_drain
 from activities.placement_calls import ACQUIRE, CLAIM_CHANGED, FINISH
+from activities.probing_calls import ProbeRequest
 from activities.reconcile_calls import (
     LOOK_NOW,
     RECONCILE_REGION,
@@ -41,8 +43,11 @@ from tests.workflows.fake_hands import (
     open_stage,
     own_server,
 )
+from tests.workflows.serving_hands import ServingHands, run_once, seeing_to_pools
 from workflows import terms
+from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
+from workflows.pool_health import PoolHealth
 from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, ObservationInput, PlacementSweep, Scoring, ScoringInput
 
@@ -277,6 +282,25 @@ async def drained_for_long(stage: Stage, hands: FakeHands) -> Handle:
     return stage.client.get_workflow_handle(handle.id, run_id=first)
 
 
+async def collected(stage: Stage, hands: FakeHands) -> Handle:
+    """A run of the collector whose first attempt fails."""
+    serving = ServingHands()
+    serving.failing = 1
+    return await _seen_to(stage, serving, Collector.run, CollectRequest(), f"collected-{hands.tag}")
+
+
+async def probed(stage: Stage, hands: FakeHands) -> Handle:
+    """A round of probes."""
+    return await _seen_to(stage, ServingHands(), PoolHealth.run, ProbeRequest(), f"probed-{hands.tag}")
+
+
+async def _seen_to(stage: Stage, serving: ServingHands, run: Any, request: Any, queue: str) -> Handle:
+    async with seeing_to_pools(stage, serving, queue):
+        handle = await run_once(stage, run, request, queue)
+        await handle.result()
+    return handle
+
+
 async def _ended(stage: Stage, run: Any, request: Any, workflow_id: str, queue: str) -> Handle:
     handle: Handle = await stage.client.start_workflow(run, request, id=workflow_id, task_queue=queue)
     await handle.result()
@@ -290,6 +314,7 @@ STORIES: Mapping[str, Story] = {
         *(continued_as_new, region_unreachable, database_away, extra_arguments, cancelled),
         *(scoring, sweep, observation, leases, reconciled, reconciled_for_long, audited, audit_failed),
         *(drained, drain_resumed, drained_for_long),
+        *(collected, probed),
     )
 }
 LONG_STORIES = {"continued_as_new", "reconciled_for_long", "drained_for_long"}

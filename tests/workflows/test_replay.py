@@ -12,6 +12,7 @@ from temporalio.worker import Interceptor, Replayer
 from temporalio.workflow import NondeterminismError
 
 from activities.audit_calls import AUDIT_REGION
+from activities.collecting_calls import COLLECT
 from activities.drain_calls import DRAIN_POOL
 from activities.leasing_calls import RENEW_LEASES
 from activities.placement_calls import (
@@ -24,6 +25,7 @@ from activities.placement_calls import (
     Finished,
     PlacementInput,
 )
+from activities.probing_calls import PROBE_POOLS
 from activities.reconcile_calls import RECONCILE_REGION
 from activities.scoring_calls import OBSERVE, SCORE
 from tests.workflows.chronicle import chronicle
@@ -89,6 +91,8 @@ def test_the_histories_hold_the_paths_they_are_named_after() -> None:
     assert (told["drained"].count(f"-{DRAIN_POOL}"), told["drained"].count("signal")) == (2, 1)
     assert told["drain_resumed"].count(f"-{DRAIN_POOL}") >= 4
     assert told["drained_for_long"].count(f"-{DRAIN_POOL}") >= 2
+    assert told["collected"] == [f"+{COLLECT}", f"-{COLLECT}"]
+    assert told["probed"] == [f"+{PROBE_POOLS}", f"-{PROBE_POOLS}"]
     assert (told["scoring"], told["observation"], told["leases"]) == (
         [f"+{SCORE}", f"-{SCORE}"],
         [f"+{OBSERVE}", f"-{OBSERVE}"],
