@@ -27,4 +27,6 @@ CONTENDED = Counter(
 WITHOUT_SECRETS = Counter(
     "sco_model_place_secrets_unavailable_total", "Model placements refused for want of a credential"
 )
+# What a process counts that places; the others are counted by workers.
+OF_PLACING = (PLACEMENTS, PLACE_SECONDS, CONTENDED, WITHOUT_SECRETS)
 FAILED = Counter("sco_model_placements_failed_total", "Model placements whose model did not load", ["kind"])

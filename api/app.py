@@ -13,10 +13,13 @@ from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from activities import model_placement_metrics
+from activities.model_placing import ModelPlacing
 from api import (
     audits,
     claims,
     contracts,
+    model_placements,
     partitions,
     placements,
     pool_life,
@@ -51,10 +54,22 @@ REFUSAL = {
 
 def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry) -> ASGIApp:
     """The whole service as one ASGI application, over what it is given; what it counts is in `registry`."""
-    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+    for collector in (
+        PROCESS_COLLECTOR,
+        PLATFORM_COLLECTOR,
+        GC_COLLECTOR,
+        *model_placement_metrics.OF_PLACING,
+    ):
         registry.register(collector)
     app = routes()
     app.state.deps = deps
+    app.state.placing = ModelPlacing(
+        deps.engine,
+        policy=deps.policy_in_force,
+        now=deps.now,
+        secrets=deps.secrets,
+        starter=deps.starter,
+    )
     app.state.sign_in_screens = sign_in.screens
     app.state.sign_in_metrics = SignInMetrics(registry)
     refusals.install(app)
@@ -94,7 +109,7 @@ def routes() -> FastAPI:
         redirect_slashes=False,
     )
     # Before the pools, whose paths would match theirs.
-    app.include_router(placements.decisions_router)
+    app.include_router(model_placements.router)
     for module in (
         pools,
         pool_life,

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from fastapi import Depends, Path, Request
 
+from activities.secrets.ports import Secrets
 from api.ports import Starter
 from api.sign_in.principal import Principal
 from domain.claim import WorkloadId
@@ -25,7 +26,8 @@ DEFAULTS = Policy()
 class Deps:
     """`temporal_reachable` answers within a second or two, whatever the state of Temporal.
 
-    `workflow_pages` is the address of Temporal's screen for one namespace, if people have one. In a request
+    `workflow_pages` is the address of Temporal's screen for one namespace, if people have one. Without
+    `secrets`, who places models is given no credentials. In a request
     the engine sees what the caller's tenant may see; on an open path, where nobody is known, no rows at all.
     """
 
@@ -35,6 +37,7 @@ class Deps:
     now: Callable[[], datetime]
     policy_in_force: Callable[[], Policy] = lambda: DEFAULTS
     workflow_pages: str | None = None
+    secrets: Secrets | None = None
 
     @property
     def policy(self) -> Policy:

@@ -21,6 +21,8 @@ from temporalio.service import RPCError
 
 from activities.logs import configure_logs
 from activities.policy_file import PolicyFile, PolicyRefused
+from activities.secrets.openbao import OpenBaoSecrets
+from activities.secrets.settings import SecretsFileRefused, read_secrets_settings
 from api.app import create_app
 from api.deps import Deps
 from api.settings import ApiSettings
@@ -63,6 +65,9 @@ def main() -> None:
     except PolicyRefused as error:
         print(f"sco-api: SCO_POLICY_FILE: {error}", file=sys.stderr)
         sys.exit(2)
+    except SecretsFileRefused as error:
+        print(f"sco-api: SCO_SECRETS_FILE: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 async def serve(settings: ApiSettings) -> None:
@@ -77,6 +82,9 @@ async def serve(settings: ApiSettings) -> None:
         settings.database_url.get_secret_value(), pool_size=settings.database_connections, role=TENANT_ROLE
     )
     registry = CollectorRegistry()
+    secrets = None
+    if settings.secrets_file is not None:
+        secrets = OpenBaoSecrets(read_secrets_settings(settings.secrets_file), now=_now)
     deps = Deps(
         engine=engine,
         starter=TemporalStarter(client),
@@ -84,6 +92,7 @@ async def serve(settings: ApiSettings) -> None:
         now=_now,
         policy_in_force=PolicyFile(settings.policy_file, registry),
         workflow_pages=settings.workflow_pages,
+        secrets=secrets,
     )
     config = uvicorn.Config(
         create_app(deps, sign_in_of(settings), registry),
@@ -99,6 +108,8 @@ async def serve(settings: ApiSettings) -> None:
     server = _Server(config)
     async with AsyncExitStack() as opened:
         opened.push_async_callback(engine.dispose)
+        if secrets is not None:
+            opened.callback(secrets.close)
         watching = asyncio.create_task(_watch_role(engine, server))
         opened.push_async_callback(_ended, watching)
         await asyncio.wait({watching}, timeout=ROLE_SECONDS)

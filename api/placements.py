@@ -7,7 +7,7 @@ from typing import Annotated
 from uuid import UUID
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Path, Query, status
+from fastapi import APIRouter, Query, status
 
 from activities.explaining import explain_decision, find_generation
 from activities.replaying import replay_placement
@@ -29,7 +29,6 @@ from store.engine import Connection
 from store.tables import Phase
 
 router = APIRouter(prefix="/placements", tags=["placements"])
-decisions_router = APIRouter(prefix="/factory/compute-pools/placements", tags=["placements"])
 
 
 class PlaceBody(Body):
@@ -233,15 +232,3 @@ async def replay(
         await workloads.find_workload(connection, tenant_id, workload_id)
         found = await replay_placement(connection, tenant_id, workload_id, query.generation)
     return ReplayView(**found.model_dump())
-
-
-@decisions_router.get("/{placementId}")
-async def get_decision(
-    placement_id: Annotated[UUID, Path(alias="placementId", description="The id of a decision")],
-    deps: Uses,
-    tenant_id: Tenant,
-) -> ExplanationView:
-    """One placement decision with every candidate's keep or exclude reason."""
-    async with deps.snapshot() as connection:
-        decided = await explain_decision(connection, tenant_id, placement_id)
-    return explanation_view(decided)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
+
 
 class Starter(Protocol):
     """Starts what is durable, or tells what runs. Raises one of `launching.NOT_STARTED` where it cannot."""
@@ -24,3 +26,9 @@ class Starter(Protocol):
 
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
         """Let the drain of a pool look at what the pool has become, if one runs."""
+
+    async def start_model_placement(self, request: ModelPlacementInput) -> str:
+        """The workflow id, once what sees to the load of a placement is started, or runs already."""
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        """Let the workflow of a placement look at what the placement has become, if one runs."""

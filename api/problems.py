@@ -128,7 +128,16 @@ UNKNOWN_PLACEMENT = Kind(
     "unknown_placement",
     404,
     "No such placement",
-    "List plan generations with GET /placements/{workloadId}/generations.",
+    "List them with GET /factory/compute-pools/placements, or GET /placements/{workloadId}/generations.",
+)
+PLACEMENT_ENDED = Kind(
+    "placement_ended", 409, "The placement keeps nothing any more", "Place the model again."
+)
+SECRETS_UNAVAILABLE = Kind(
+    "secrets_unavailable",
+    503,
+    "No credential for the endpoint can be had",
+    "Try again in a moment. Nothing was placed.",
 )
 NO_CLAIM = Kind(
     "no_claim", 409, "The workload has no claim", "Send one with POST /workloads/{workloadId}/claims."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import psycopg
 import sqlalchemy.exc
 import structlog
 from fastapi import FastAPI
@@ -45,7 +46,9 @@ TOLD_AS: dict[type[Exception], Kind] = {
     KeyInFlight: problems.KEY_IN_FLIGHT,
     ClientDisconnect: problems.UNREADABLE,
 }
+# What goes to the driver as it is fails with the driver's own errors.
 UNREACHABLE = (
+    psycopg.OperationalError,
     sqlalchemy.exc.OperationalError,
     sqlalchemy.exc.InterfaceError,
     sqlalchemy.exc.TimeoutError,

@@ -30,6 +30,7 @@ class ApiSettings(BaseSettings):
     database_connections: Annotated[int, Field(ge=1, le=100)] = 10
 
     policy_file: Path | None = None
+    secrets_file: Path | None = None
     api_names: Annotated[tuple[str, ...], NoDecode] = ()
     oidc_issuer: str
     oidc_audience: Annotated[str, Field(min_length=1)]

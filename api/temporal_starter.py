@@ -10,15 +10,18 @@ from activities.audit_calls import AuditInput
 from activities.audit_start import start_audit
 from activities.drain_calls import PoolChanged, PoolDrainInput
 from activities.drain_start import start_drain, tell_drain
+from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
+from activities.model_placement_start import ModelPlacementStarter
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
 
 
 class TemporalStarter:
-    """Starts or tells the placement of a workload, and starts audits and drains."""
+    """Starts or tells placements of workloads and models, and starts audits and drains."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._models = ModelPlacementStarter(client)
 
     async def start(
         self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
@@ -45,3 +48,11 @@ class TemporalStarter:
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
         """`RPCError` when Temporal does not answer; that no drain runs is none."""
         await tell_drain(self._client, tenant_id, pool_id, PoolChanged(why="asked for through the API"))
+
+    async def start_model_placement(self, request: ModelPlacementInput) -> str:
+        """The workflow id, once Temporal has the placement. `RPCError` when Temporal does not answer."""
+        return await self._models.start_model_placement(request)
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        """`RPCError` when Temporal does not answer; that no workflow runs is none."""
+        await self._models.tell_model_placement(request)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from api.sign_in.principal import ADMINISTER, OPERATE, READ, Need
+from api.sign_in.principal import ADMINISTER, OPERATE, PLACE, READ, Need
 
 # Whoever comes is let in: how the process is, how it looks, and how to sign in.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/sign-in", "/sign-in/callback", "/sign-out"})
@@ -20,6 +20,9 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/factory/compute-pools/{poolId}/drain"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/resume"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/retire"): ADMINISTER,
+    ("POST", "/factory/compute-pools/placements"): PLACE,
+    ("POST", "/factory/compute-pools/placements/{placementId}/release"): PLACE,
+    ("POST", "/factory/compute-pools/placements/{placementId}/renew"): PLACE,
     ("PUT", "/partitions/{partitionId}"): ADMINISTER,
     ("PUT", "/contracts/{contractId}"): ADMINISTER,
     ("POST", "/factory/audits"): OPERATE,

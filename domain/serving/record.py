@@ -12,7 +12,16 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from domain.reasons import MODEL_REASON_TEXT, Reason
-from domain.serving.placing import MICRO, Decision, Parts, PoolName, PoolNow, Weights, score_of
+from domain.serving.placing import (
+    MICRO,
+    Decision,
+    Parts,
+    PlacementOutcome,
+    PoolName,
+    PoolNow,
+    Weights,
+    score_of,
+)
 
 FORM = 1
 
@@ -74,6 +83,20 @@ def candidates(stored: Mapping[str, Any], asked_by: str) -> Iterator[Candidate]:
         for name in sorted(_name(reference, asked_by) for reference in refused):
             price = refused[_named(name, asked_by)]
             yield Candidate(*name, False, reason, MODEL_REASON_TEXT[reason], _usd(price))
+
+
+def in_a_sentence(
+    outcome: PlacementOutcome, model: str, pool_id: str | None, cold_start_seconds: int | None
+) -> str:
+    """What came of a request, for people; `cold_start_seconds` is None where the model is loaded."""
+    if outcome is PlacementOutcome.POLICY_DENIED:
+        return f"no pool satisfies the boundary and the regions that {model} requires"
+    if outcome is PlacementOutcome.NO_CAPACITY:
+        return f"pools satisfy the boundary and the regions of {model}, and none of them can take it now"
+    where = f"{model} goes to pool {pool_id}"
+    if cold_start_seconds is None:
+        return f"{where}, where it is loaded"
+    return f"{where}, where loading it takes about {cold_start_seconds} s"
 
 
 def _reference(pool: PoolNow, asked_by: str) -> str:

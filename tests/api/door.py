@@ -14,13 +14,20 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
 from activities.placement_calls import Decided
 from api.app import create_app
 from api.deps import Deps
 from api.sign_in.setup import SignIn
-from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
+from domain.ids import (
+    audit_workflow_id,
+    model_placement_workflow_id,
+    placement_workflow_id,
+    pool_drain_workflow_id,
+)
 from store.roles import TENANT_ROLE
 from tests.activities.deciding import Placer
+from tests.activities.model_placing import Vault
 from tests.api.sign_in.minting import claims, header, mint, verifier
 from tests.database import opened
 from tests.domain.worlds import estate as every_pool
@@ -39,6 +46,8 @@ class RecordingStarter:
         self.audits: list[tuple[str, UUID, str | None, str]] = []
         self.drains: list[tuple[str, str]] = []
         self.told: list[tuple[str, str]] = []
+        self.models: list[ModelPlacementInput] = []
+        self.models_told: list[PlacementRequest] = []
         self.down = False
 
     async def start(
@@ -67,6 +76,17 @@ class RecordingStarter:
         if self.down:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
         self.told.append((tenant_id, pool_id))
+
+    async def start_model_placement(self, request: ModelPlacementInput) -> str:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.models.append(request)
+        return model_placement_workflow_id(request.tenant_id, request.placement_id)
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.models_told.append(request)
 
     async def reachable(self) -> bool:
         return not self.down
@@ -104,13 +124,16 @@ class Door:
         starter: RecordingStarter,
         app: ASGIApp,
         http: httpx2.AsyncClient,
+        *,
         registry: CollectorRegistry,
+        vault: Vault,
     ) -> None:
         self.app = app
         self.registry = registry
         self.estate = estate
         self.starter = starter
         self.http = http
+        self.vault = vault
         self.placer = Placer(estate)
 
     def as_(self, **said: Any) -> httpx2.AsyncClient:
@@ -149,7 +172,7 @@ class Door:
 @asynccontextmanager
 async def door_on(estate: Estate) -> AsyncIterator[Door]:
     """The application over the estate's database, working as the role that row-level security binds."""
-    starter = RecordingStarter()
+    starter, vault = RecordingStarter(), Vault(estate.clock)
     dsn = estate.engine.url.render_as_string(hide_password=False)
     async with opened(dsn, role=TENANT_ROLE) as engine:
         deps = Deps(
@@ -158,11 +181,12 @@ async def door_on(estate: Estate) -> AsyncIterator[Door]:
             temporal_reachable=starter.reachable,
             now=estate.clock,
             workflow_pages="http://localhost:8233/namespaces/default",
+            secrets=vault,
         )
         registry = CollectorRegistry()
         app = create_app(deps, SignIn(verifier(estate.clock)), registry)
         async with client_of(app, Bearer(estate.clock)) as http:
-            yield Door(estate, starter, app, http, registry)
+            yield Door(estate, starter, app, http, registry=registry, vault=vault)
 
 
 def client_of(app: ASGIApp, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
