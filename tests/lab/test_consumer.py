@@ -25,7 +25,8 @@ from lab import consumer
 from lab.consumer import Consumer, Effect, Event, keep_board
 from lab.stack import Stack
 from store import outbox
-from tests.estates import TENANT, Estate
+from store.engine import Engine
+from tests.estates import TENANT
 from tests.stack_fixtures import new_folder
 from tests.workers.event_post import EventPost, utc_now
 from tests.workers.post_office import PATIENCE_SECONDS, until
@@ -47,7 +48,9 @@ def own_stack() -> Iterator[Stack]:
 
 
 @pytest_asyncio.fixture
-async def post(estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventPost]:
+async def post(
+    service_engine: Engine, own_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EventPost]:
     """An outbox, pumps and consumers that lose no time."""
     monkeypatch.setattr(outbox_pump, "IDLE_SECONDS", 0.02)
     monkeypatch.setattr(outbox_pump, "TROUBLE_SECONDS", 0.1)
@@ -55,7 +58,7 @@ async def post(estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(consumer, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(consumer, "TROUBLE_SECONDS", 0.05)
     monkeypatch.setattr(consumer, "ACK_WAIT_SECONDS", 1.0)
-    opened = EventPost(estate.engine, own_stack.nats_url)
+    opened = EventPost(service_engine, own_stack.nats_url)
     yield opened
     await opened.forget_stream()
 
@@ -112,9 +115,7 @@ def reader(own_stack: Stack, tmp_path: Path) -> Reader:
     return Reader(own_stack.nats_url, tmp_path / "board.sqlite")
 
 
-async def test_the_board_shows_pools_and_the_models_on_them(
-    post: EventPost, reader: Reader, estate: Estate
-) -> None:
+async def test_the_board_shows_pools_and_the_models_on_them(post: EventPost, reader: Reader) -> None:
     pool: dict[str, Any] = {"tenant_id": TENANT, "pool_id": "p-1"}
     registered = ComputePoolRegistered(
         **pool,
@@ -135,7 +136,7 @@ async def test_the_board_shows_pools_and_the_models_on_them(
         ModelEvicted(**pool, model="llama", reason="drained"),
         registered.model_copy(update={"tenant_id": "acme"}),
     ]
-    async with estate.engine.begin() as connection:
+    async with post.engine.begin() as connection:
         for number, payload in enumerate(story):
             await outbox.add_event(connection, payload, once=str(number))
     async with post.pump(), reader.consuming():

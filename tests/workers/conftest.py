@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from lab.stack import Stack
+from store.engine import Engine
 from tests.estates import Estate
 from tests.stack_fixtures import new_folder
 from tests.workers.event_post import EventPost
@@ -40,11 +41,13 @@ async def office(
 
 
 @pytest_asyncio.fixture
-async def post(estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventPost]:
-    """An outbox and pumps that lose no time."""
+async def post(
+    service_engine: Engine, own_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EventPost]:
+    """An outbox and pumps that lose no time, with the rights of a worker."""
     monkeypatch.setattr(outbox_pump, "IDLE_SECONDS", 0.02)
     monkeypatch.setattr(outbox_pump, "TROUBLE_SECONDS", 0.1)
     monkeypatch.setattr(outbox_pump, "PUBLISH_TIMEOUT_SECONDS", 1.0)
-    opened = EventPost(estate.engine, own_stack.nats_url)
+    opened = EventPost(service_engine, own_stack.nats_url)
     yield opened
     await opened.forget_stream()

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from lab.stack import Stack
 from store import outbox
-from store.engine import Connection
+from store.engine import Connection, Engine
 from tests.estates import TENANT
 from tests.workers.event_post import EventPost, metric
 from tests.workers.post_office import PATIENCE_SECONDS, until
@@ -105,11 +105,11 @@ async def test_pumps_that_are_killed_at_any_time_lose_nothing(post: EventPost) -
     await post.all_arrived_once_in_order()
 
 
-async def test_lost_database_sessions_only_delay(post: EventPost) -> None:
+async def test_lost_database_sessions_only_delay(post: EventPost, engine: Engine) -> None:
     async with post.pump():
         for _ in range(3):
             await post.write_many(20)
-            async with post.engine.connect() as connection:
+            async with engine.connect() as connection:
                 await connection.exec_driver_sql(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
