@@ -49,8 +49,11 @@ class KeysUnavailable(Exception):
 
 
 class Keys(Protocol):
-    async def named(self, kid: str) -> tuple[PublicKey, ...]:
-        """The keys with this id, none if there is none; raises `KeysUnavailable`."""
+    async def named(self, kid: str | None) -> tuple[PublicKey, ...]:
+        """The keys with this id, none if there is none; raises `KeysUnavailable`.
+
+        A token need not name a key of an issuer that has only one (OpenID Connect Core, section 10.1).
+        """
         ...
 
 
@@ -60,8 +63,8 @@ class FixedKeys:
     def __init__(self, key_set: object) -> None:
         self._ring = read_keys(key_set)
 
-    async def named(self, kid: str) -> tuple[PublicKey, ...]:
-        return self._ring.get(kid, ())
+    async def named(self, kid: str | None) -> tuple[PublicKey, ...]:
+        return _in_ring(self._ring, kid)
 
 
 async def fetch_keys(issuer: str) -> KeyRing:
@@ -89,11 +92,11 @@ class IssuerKeys:
         self._tried_at: float | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def named(self, kid: str) -> tuple[PublicKey, ...]:
+    async def named(self, kid: str | None) -> tuple[PublicKey, ...]:
         await self._keep_fresh()
-        if kid not in self._ring and self._since(self._tried_at) >= UNKNOWN_SECONDS:
+        if not _in_ring(self._ring, kid) and self._since(self._tried_at) >= UNKNOWN_SECONDS:
             await self._refreshed()
-        return self._ring.get(kid, ())
+        return _in_ring(self._ring, kid)
 
     async def _keep_fresh(self) -> None:
         age, tried = self._since(self._read_at), self._since(self._tried_at)
@@ -144,6 +147,13 @@ def read_keys(document: object) -> KeyRing:
     if not ring:
         raise IssuerProblem("it lists no key that may sign: RSA of 2048 bits or more, P-256 or Ed25519")
     return ring
+
+
+def _in_ring(ring: KeyRing, kid: str | None) -> tuple[PublicKey, ...]:
+    if kid is not None:
+        return ring.get(kid, ())
+    every = [key for keys in ring.values() for key in keys]
+    return tuple(every) if len(every) == 1 else ()
 
 
 def _read_key(one: object) -> tuple[str | None, PublicKey | None]:

@@ -70,7 +70,7 @@ class TokenVerifier:
         return claims
 
     async def _key_for(self, header: dict[str, Any]) -> Key:
-        algorithm, kid = header["alg"], header["kid"]
+        algorithm, kid = header["alg"], header.get("kid")
         known = await self._keys.named(kid)
         if not known:
             raise TokenRefused(Reason.UNKNOWN_KEY)
@@ -120,7 +120,7 @@ def _header_of(token: str) -> dict[str, Any]:
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise TokenRefused(Reason.ALGORITHM)
-    if not isinstance(kid, str) or not 0 < len(kid) <= MAX_KID:
+    if "kid" in header and not (isinstance(kid, str) and 0 < len(kid) <= MAX_KID):
         raise TokenRefused(Reason.UNKNOWN_KEY)
     if not isinstance(kind, str) or kind.lower() not in TYPES:
         raise TokenRefused(Reason.HEADER)

@@ -222,7 +222,7 @@ async def test_a_page_leads_a_person_to_the_sign_in_and_a_program_to_a_401(servi
 
 async def test_an_issuer_that_is_away_is_no_fault_of_the_caller() -> None:
     class Away:
-        async def named(self, _: str) -> tuple[()]:
+        async def named(self, _: str | None) -> tuple[()]:
             raise KeysUnavailable
 
     clock = Clock()

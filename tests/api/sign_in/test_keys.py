@@ -15,6 +15,7 @@ from api.sign_in.keys import (
     OLD_SECONDS,
     REFRESH_SECONDS,
     UNKNOWN_SECONDS,
+    FixedKeys,
     IssuerKeys,
     KeyRing,
     KeysUnavailable,
@@ -199,6 +200,16 @@ def test_what_is_no_key_set_is_a_problem(document: object) -> None:
 def test_only_so_many_keys_are_read() -> None:
     many = [signing_keys()["ec-1"].as_dict(private=False, kid=f"k{number}") for number in range(500)]
     assert len(read_keys({"keys": many})) == MAX_KEYS
+
+
+async def test_a_token_may_leave_out_the_name_of_an_only_key() -> None:
+    assert [one.key.key_type for one in await FakeIssuer("rsa-1").keys.named(None)] == ["RSA"]
+    assert await FakeIssuer("rsa-1", "ec-1").keys.named(None) == ()
+    alone = FixedKeys({"keys": [listed()]})
+    assert [one.key.key_type for one in await alone.named(None)] == ["RSA"]
+    assert await alone.named("other") == ()
+    both = FixedKeys({"keys": [listed(), listed(kid="k2")]})
+    assert await both.named(None) == ()
 
 
 def test_two_keys_may_have_one_name() -> None:
