@@ -1,6 +1,6 @@
 """What a worker of serving pools does besides its queue: it shows figures, and probes what is reported.
 
-Neither waits for Temporal: what is seen of pools, and the answer to a router, do not depend on it.
+Figures and probes do not wait for Temporal: what is seen of pools, and the answer to a router, go on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from activities.drain_start import start_drain
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
 from activities.probing_calls import ProbeRequest
+from activities.warm_calls import WarmKeepInput
+from activities.warm_keep_start import start_warm_keep
 from domain.serving.health import HealthTerms
-from store import pool_health, pool_life
+from store import pool_health, pool_life, serving_pools
 from store.engine import Engine
 from store.pool_health import PoolName
 
@@ -31,6 +33,9 @@ AGAIN_SECONDS = 5.0
 MOST_AT_ONCE = 50
 DRAINS_EVERY_SECONDS = 60.0
 DRAINS_AT_ONCE = 1000
+KEEPING_EVERY_SECONDS = 60.0
+POOLS_AT_ONCE = 500
+FIRST = serving_pools.PoolName("", "")
 
 FAILED = Counter(
     "sco_serving_chore_failures_total", "Rounds of a chore of serving pools that failed", ["chore"]
@@ -90,6 +95,25 @@ async def start_lost_drains(
             await start_drain(client, PoolDrainInput(tenant_id=tenant_id, pool_id=pool_id))
 
     await _again("start_lost_drains", start, stop, every_seconds)
+
+
+async def keep_pools_warm(
+    engine: Engine, client: Client, stop: asyncio.Event, every_seconds: float = KEEPING_EVERY_SECONDS
+) -> None:
+    """See that every pool of all tenants that serves models is kept warm. A keeping that runs goes on."""
+
+    async def start() -> None:
+        after = FIRST
+        while not stop.is_set():
+            async with engine.connect() as connection:
+                found = await serving_pools.wanting_warm_keep(connection, after, POOLS_AT_ONCE)
+            for name in found:
+                await start_warm_keep(client, WarmKeepInput(**name._asdict()))
+            if len(found) < POOLS_AT_ONCE:
+                return
+            after = found[-1]
+
+    await _again("keep_pools_warm", start, stop, every_seconds)
 
 
 async def _again(
