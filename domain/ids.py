@@ -50,8 +50,14 @@ def model_placement_workflow_id(tenant_id: str, placement_id: UUID) -> str:
     return f"placement/model/{tenant_id}/{placement_id}"
 
 
+def warm_keep_workflow_id(tenant_id: str, pool_id: str) -> str:
+    return f"warm-keep/{tenant_id}/{pool_id}"
+
+
 # Serving pools of all tenants have one task queue.
 SERVING_QUEUE = "serving"
+# Loads take minutes: on a queue of their own they keep no probe and no look at a pool waiting.
+LOADING_QUEUE = "serving-loads"
 
 
 def partition_queue(partition_id: str) -> str:

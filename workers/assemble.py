@@ -55,11 +55,12 @@ from workflows.pool_health import PoolHealth
 from workflows.reconcile import Reconcile
 from workflows.scoring import Observation, PlacementSweep, Scoring
 from workflows.signals import ForgivingSignals
+from workflows.warm_keep import WarmKeep
 
 # Every workflow that this code may have to replay, whatever queue it runs on.
 WORKFLOWS: Sequence[type] = (
     *(Placement, PoolDrain, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch),
-    *(Collector, PoolHealth),
+    *(Collector, PoolHealth, WarmKeep),
 )
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)

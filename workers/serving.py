@@ -23,19 +23,22 @@ from activities.secrets.settings import read_secrets_settings
 from activities.serving.http import HttpServing
 from activities.serving.ports import ServingPort
 from activities.usage_sinks import HttpUsageSink, NoUsageSink, UsageSink
+from activities.warm_keeping import WarmKeepingActivities
 from domain.ids import SERVING_QUEUE
 from domain.policy import Policy
 from workers.assemble import Wiring, make_worker, utc_now
 from workers.report_intake import ReportIntake
-from workers.serving_chores import ReportedProbes, show_pools, start_lost_drains
+from workers.serving_chores import ReportedProbes, keep_pools_warm, show_pools, start_lost_drains
 from workers.settings import WorkerSettings
 from workflows.collector import Collector
 from workflows.pool_drain import PoolDrain
 from workflows.pool_health import PoolHealth
+from workflows.warm_keep import WarmKeep
 
-WORKFLOWS: Sequence[type] = (Collector, PoolHealth, PoolDrain)
-# One round of probes is one hand; what it asks at the same time is bounded by the policy.
-SLOTS = 100
+WORKFLOWS: Sequence[type] = (Collector, PoolHealth, PoolDrain, WarmKeep)
+# A load waits for minutes and does nothing meanwhile; so many of them must not hold up a probe. One round of
+# probes is one hand, and what it asks at the same time is bounded by the policy.
+SLOTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
     models = model_loading(wiring, ports)
     told = PlacementPoke(wiring.client).pool_drains
     draining = DrainingActivities(wiring.engine, told, models, terms=wiring.policy.drain, now=utc_now)
+    keeping = WarmKeepingActivities(wiring.engine, models, terms=wiring.policy.warm_keep, now=utc_now)
     return make_worker(
         wiring.client,
         SERVING_QUEUE,
@@ -112,6 +116,7 @@ def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
             probing(wiring, ports).probe_pools,
             draining.drain_pool,
             models.load_model,
+            keeping.look_at_models,
         ],
     )
 
@@ -126,6 +131,7 @@ def serving_chores(
         show_pools(PoolGauges(wiring.engine), stop, settings.collector_seconds),
         reported.run(stop),
         start_lost_drains(wiring.engine, wiring.client, stop),
+        keep_pools_warm(wiring.engine, wiring.client, stop),
     ]
     if settings.nats_url is not None:
         intake = ReportIntake(wiring.engine, settings.nats_url, now=utc_now, terms=policy.utilization)

@@ -117,3 +117,8 @@ LEAST_WAIT = timedelta(seconds=1)
 LOADING = "loading"
 HELD = "held"
 FAILED = "failed"
+
+# Asks one endpoint, decides in one transaction, and unloads a few models, each within the time for an answer.
+MODELS_LOOK_TIMEOUT = timedelta(minutes=5)
+# How the keeping of a pool ends.
+ENDED = "ended"

@@ -286,7 +286,10 @@ def _wanted(
     now: datetime,
     terms: WarmKeepTerms,
 ) -> list[ToLoad]:
-    """What is to be loaded, in order: what placements hold, what people asked for, what profiles keep."""
+    """What is to be loaded, in order: what placements hold, what people asked for, what profiles keep.
+
+    A load that is under way is waited for where people asked for it, and else left alone.
+    """
     patience = timedelta(seconds=terms.promise_patience_seconds)
     wanted = {
         one.model: ToLoad(one.model, max(one.vram_gb, kept.get(one.model, 0)), kept=one.model in kept)
@@ -298,7 +301,8 @@ def _wanted(
             one = there.get(model)
             if one is None or not one.loaded:
                 wanted.setdefault(model, ToLoad(model, source[model], kept=model in kept))
-    return [one for one in wanted.values() if not (one.model in there and there[one.model].loading)]
+    under_way = {one.model for one in there.values() if one.loading}
+    return [one for one in wanted.values() if one.model not in under_way or one.model in asked]
 
 
 def _may_go(one: Cached, names: set[str]) -> bool:

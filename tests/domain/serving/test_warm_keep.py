@@ -161,6 +161,7 @@ def test_a_kept_model_is_loaded_once() -> None:
     assert look(80, [cached("m", 40)], {"m": 40}, NOW, TERMS) == Look()
     under_way = [cached("m", 40, loaded=False, loading=True)]
     assert look(80, under_way, {"m": 40}, NOW, TERMS) == Look()
+    assert look(80, under_way, {"m": 40}, NOW, TERMS, asked={"m": 40}).loads == (ToLoad("m", 40),)
 
 
 def test_what_nobody_uses_is_unloaded_after_its_time() -> None:
