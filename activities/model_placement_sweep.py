@@ -1,4 +1,4 @@
-"""What is made up for: cold placements whose workflow did not start when they were committed."""
+"""What is made up for: cold placements whose model nobody loads, whatever was lost on the way."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ log = structlog.get_logger("model_placing")
 
 
 async def start_lost(engine: Engine, starter: Starter, *, now: Callable[[], datetime]) -> int:
-    """Start the workflow of held placements of every tenant whose model is not loaded; returns how many.
+    """Start the workflow of held placements of every tenant whose model nobody loads; returns how many.
 
     Starting one that runs changes nothing. The first that cannot be started ends the sweep: the next one
     takes the rest.
     """
     async with engine.connect() as connection:
-        lost = await model_placements.unstarted(connection, now() - SETTLED_AFTER, STARTS_AT_ONCE)
+        at = now()
+        lost = await model_placements.unstarted(
+            connection, at, before=at - SETTLED_AFTER, limit=STARTS_AT_ONCE
+        )
     for record in lost:
         await starter.start_model_placement(workflow_input(record))
     if lost:

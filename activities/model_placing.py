@@ -50,13 +50,15 @@ class Refused(NamedTuple):
 class Placed:
     """The answer to a request, whatever its outcome. Endpoint and credential are given while it is held.
 
-    `again` where the same request was answered before: nothing was decided now.
+    `again` where the same request was answered before: nothing was decided now. `needs_load` where the
+    model is not on the pool and nobody is loading it there.
     """
 
     record: StoredPlacement
     endpoint_ref: str | None = None
     credential: Credential | None = None
     again: bool = False
+    needs_load: bool = False
 
 
 class ModelPlacing:
@@ -128,7 +130,7 @@ class ModelPlacing:
             pool=record.pool_id,
             warm=record.warm,
         )
-        if record.held and not record.warm:
+        if answer.needs_load:
             self._telling.start(record)
 
     async def release(
@@ -165,8 +167,9 @@ class ModelPlacing:
         self, driver: Driver, tenant_id: str, wanted: ModelRequirements, placement_id: UUID
     ) -> Read:
         reports_count = timedelta(seconds=self._policy().health.report_hold_seconds)
+        now = self._now()
         return await model_placements.read_for(
-            driver, tenant_id, placement_id, wanted.model, reports_since=self._now() - reports_count
+            driver, tenant_id, placement_id, wanted.model, now=now, reports_since=now - reports_count
         )
 
     async def _decide(
@@ -188,7 +191,8 @@ class ModelPlacing:
         credential = await self._credential(pool.name)
         if isinstance(credential, Refused):
             return credential
-        return Placed(record, pool.endpoint_ref, credential)
+        needs_load = not (pool.loaded or pool.loading)
+        return Placed(record, pool.endpoint_ref, credential, needs_load=needs_load)
 
     async def _again(self, read: Read, wanted: ModelRequirements) -> Placed | Refused:
         """The stored answer, with a new credential while it is held."""

@@ -34,7 +34,8 @@ CANDIDATES = """
       s.vram_gb, s.committed_vram_gb, CAST(p.price_per_hour_usd * 1000000 AS bigint),
       CAST(c.utilization * 1000000 AS int), c.queue_depth,
       coalesce(s.learned_cold_start_seconds, nullif(c.cold_start_seconds, 0)),
-      coalesce(m.vram_gb, 0), coalesce(m.state = 'loaded', false)
+      coalesce(m.vram_gb, 0), coalesce(m.state = 'loaded', false),
+      coalesce(m.state = 'loading' AND m.load_until > %(now)s, false)
     FROM pool_serving s
     JOIN pools p ON p.tenant_id = s.tenant_id AND p.pool_id = s.pool_id
     JOIN pool_capacity c ON c.tenant_id = s.tenant_id AND c.pool_id = s.pool_id
@@ -75,7 +76,8 @@ UNSTARTED = f"""
     SELECT {", ".join(f"p.{column.name}" for column in model_placements.c)} FROM model_placements p
     JOIN cached_models m
       ON (m.tenant_id, m.pool_id, m.model) = (p.pool_tenant_id, p.pool_id, p.model) AND m.state <> 'loaded'
-    WHERE p.state = 'held' AND NOT p.warm AND p.decided_at <= %(before)s AND p.expires_at > %(before)s
+    WHERE p.state = 'held' AND NOT p.warm AND p.decided_at <= %(before)s AND p.expires_at > %(now)s
+      AND (m.state <> 'loading' OR m.load_until <= %(now)s)
     ORDER BY p.decided_at, p.placement_id LIMIT %(limit)s
 """  # noqa: S608
 
@@ -134,13 +136,14 @@ class Read(NamedTuple):
 
 
 async def read_for(
-    driver: Driver, tenant_id: str, placement_id: UUID, model: str, *, reports_since: datetime
+    driver: Driver, tenant_id: str, placement_id: UUID, model: str, *, now: datetime, reports_since: datetime
 ) -> Read:
     """The placement of this id, if there is one, and every candidate; one exchange with the database.
 
     Endpoints that the tenant reported down after `reports_since` are degraded for it.
     """
-    named = {"tenant": tenant_id, "id": placement_id, "model": model, "reports_since": reports_since}
+    named: dict[str, object] = {"tenant": tenant_id, "id": placement_id, "model": model}
+    named |= {"now": now, "reports_since": reports_since}
     found = driver.cursor(row_factory=dict_row)
     pools = driver.cursor(row_factory=args_row(PoolNow))
     async with driver.pipeline():
@@ -234,12 +237,15 @@ async def expire(connection: Connection, now: datetime, limit: int) -> list[Stor
     return [stored(row) for row in rows.mappings()]
 
 
-async def unstarted(connection: Connection, before: datetime, limit: int) -> list[StoredPlacement]:
-    """Cold placements decided before then, still held, whose model is not loaded: their start may be lost.
+async def unstarted(
+    connection: Connection, now: datetime, *, before: datetime, limit: int
+) -> list[StoredPlacement]:
+    """Cold placements decided before then, still held, whose model nobody has loaded or loads.
 
-    Starting one that runs already changes nothing.
+    Their start is lost, or the load that they counted on failed. Starting one that runs changes nothing.
     """
-    rows = await connection.exec_driver_sql(UNSTARTED, {"before": before, "limit": limit})
+    named = {"now": now, "before": before, "limit": limit}
+    rows = await connection.exec_driver_sql(UNSTARTED, named)
     return [stored(row) for row in rows.mappings()]
 
 

@@ -29,8 +29,6 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows import terms
 
-Loading = workflow.ActivityHandle[ModelLoaded]
-
 
 @workflow.defn(name=MODEL_PLACEMENT)
 class ModelPlacement:
@@ -38,7 +36,6 @@ class ModelPlacement:
 
     def __init__(self) -> None:
         self._told = False
-        self._loading: Loading | None = None
 
     @workflow.signal(name=PLACEMENT_RELEASED)
     def placement_released(self, release: PlacementReleased | None = None) -> None:
@@ -50,59 +47,57 @@ class ModelPlacement:
     async def run(self, request: ModelPlacementInput) -> ModelPlacementEnded:
         look = await self._look(request)
         if look.held and not request.loaded:
-            self._loading = self._load(request)
+            look = await self._load(request, look)
+            request = request.model_copy(update={"loaded": look.problem is None})
         while look.held:
-            self._describe(request, look)
+            _tell(terms.HELD, f"{request.model} is loaded on {request.pool_id}; {_until(look)}")
             await self._wait(look)
             self._told = False
-            if self._loading is not None and self._loading.done():
-                loading, self._loading = self._loading, None
-                look = await self._loaded(request, loading)
-                request = request.model_copy(update={"loaded": True})
-            else:
-                look = await self._look(request)
-            if look.held and self._loading is None and workflow.info().is_continue_as_new_suggested():
+            look = await self._look(request)
+            if look.held and workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(request)
-        return self._ended(request, look)
+        return _ended(request, look)
 
     async def _wait(self, look: PlacementLook) -> None:
-        """Until somebody tells of a release, the load has come to its end, or the time is over."""
+        """Until somebody tells of a release, or the time is over."""
         left = look.expires_at - workflow.now()
         try:
             await workflow.wait_condition(
-                lambda: self._told or (self._loading is not None and self._loading.done()),
-                timeout=max(left, terms.LEAST_WAIT),
-                timeout_summary="time is over",
+                lambda: self._told, timeout=max(left, terms.LEAST_WAIT), timeout_summary="time is over"
             )
         except TimeoutError:
             return
 
-    def _load(self, request: ModelPlacementInput) -> Loading:
-        return workflow.start_activity(
-            LOAD_MODEL,
-            LoadModelRequest(
-                tenant_id=request.pool_tenant_id,
-                pool_id=request.pool_id,
-                model=request.model,
-                vram_gb=request.vram_gb,
-                cause="placement",
-            ),
-            result_type=ModelLoaded,
-            start_to_close_timeout=terms.LOAD_TIMEOUT,
-            schedule_to_close_timeout=terms.LOAD_PATIENCE,
-            heartbeat_timeout=terms.HEARTBEAT,
-            retry_policy=terms.LOAD_RETRY,
-            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-            summary=f"load {request.model} on {request.pool_id}",
-        )
+    async def _load(self, request: ModelPlacementInput, look: PlacementLook) -> PlacementLook:
+        """Have the model loaded, and record how that ended.
 
-    async def _loaded(self, request: ModelPlacementInput, loading: Loading) -> PlacementLook:
-        """Record how the load ended; without the model the placement is given back."""
+        A load that began comes to its end whatever becomes of the placement: others may count on it.
+        """
+        about = f"about {request.cold_start_seconds} s"
+        _tell(terms.LOADING, f"loading {request.model} on {request.pool_id}, {about}; {_until(look)}")
         try:
-            loaded = await loading
+            loaded: ModelLoaded = await workflow.execute_activity(
+                LOAD_MODEL,
+                LoadModelRequest(
+                    tenant_id=request.pool_tenant_id,
+                    pool_id=request.pool_id,
+                    model=request.model,
+                    vram_gb=request.vram_gb,
+                    cause="placement",
+                ),
+                result_type=ModelLoaded,
+                start_to_close_timeout=terms.LOAD_TIMEOUT,
+                schedule_to_close_timeout=terms.LOAD_PATIENCE,
+                heartbeat_timeout=terms.HEARTBEAT,
+                retry_policy=terms.LOAD_RETRY,
+                summary=f"load {request.model} on {request.pool_id}",
+            )
         except ActivityError as error:
             return await self._fail(request, error)
+        return await self._record(request, loaded)
+
+    async def _record(self, request: ModelPlacementInput, loaded: ModelLoaded) -> PlacementLook:
         look: PlacementLook = await workflow.execute_activity(
             RECORD_LOAD,
             LoadRecord(tenant_id=request.tenant_id, placement_id=request.placement_id, caused=loaded.caused),
@@ -141,26 +136,20 @@ class ModelPlacement:
         )
         return look
 
-    def _describe(self, request: ModelPlacementInput, look: PlacementLook) -> None:
-        until = f"held until {look.expires_at:%Y-%m-%d %H:%M} UTC"
-        if self._loading is None:
-            phase, text = terms.HELD, f"{request.model} is loaded on {request.pool_id}; {until}"
-        else:
-            phase = terms.LOADING
-            text = (
-                f"loading {request.model} on {request.pool_id}, about {request.cold_start_seconds} s; {until}"
-            )
-        workflow.set_current_details(text)
-        workflow.upsert_search_attributes([terms.PHASE.value_set(phase)])
 
-    def _ended(self, request: ModelPlacementInput, look: PlacementLook) -> ModelPlacementEnded:
-        """What is still being loaded is needed by nobody here; whoever else needs it loads it on."""
-        if self._loading is not None:
-            self._loading.cancel()
-        outcome = terms.FAILED if look.problem is not None else look.state
-        workflow.set_current_details(outcome if look.problem is None else f"failed: {look.problem}")
-        workflow.upsert_search_attributes([terms.PHASE.value_set(outcome)])
-        return ModelPlacementEnded(outcome=outcome, loaded=request.loaded and look.problem is None)
+def _tell(phase: str, details: str) -> None:
+    workflow.set_current_details(details)
+    workflow.upsert_search_attributes([terms.PHASE.value_set(phase)])
+
+
+def _until(look: PlacementLook) -> str:
+    return f"held until {look.expires_at:%Y-%m-%d %H:%M} UTC"
+
+
+def _ended(request: ModelPlacementInput, look: PlacementLook) -> ModelPlacementEnded:
+    outcome = look.state if look.problem is None else terms.FAILED
+    _tell(outcome, outcome if look.problem is None else f"failed: {look.problem}")
+    return ModelPlacementEnded(outcome=outcome, loaded=request.loaded)
 
 
 def _problem(error: ActivityError) -> tuple[str, str]:

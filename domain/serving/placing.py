@@ -92,7 +92,8 @@ class PoolNow(NamedTuple):
     """One pool with accelerator memory, as the registry holds it now.
 
     `price_micro_usd` is per hour; `utilization_micro` is a share. `cold_start_seconds` is None where nobody
-    knows. `resident_vram_gb` is what the model asked for has on the pool already, loaded or promised.
+    knows. `resident_vram_gb` is what the model asked for has on the pool already, loaded or promised;
+    `loading` says that somebody loads it there at this moment.
     """
 
     tenant_id: str
@@ -112,6 +113,7 @@ class PoolNow(NamedTuple):
     cold_start_seconds: int | None = None
     resident_vram_gb: int = 0
     loaded: bool = False
+    loading: bool = False
 
     @property
     def name(self) -> PoolName:

@@ -176,6 +176,20 @@ async def test_lost_starts_are_made_up_for(serving: ServingEstate, service_engin
     assert await start_lost(service_engine, serving.starts, now=serving.clock) == 0
 
 
+async def test_what_somebody_loads_is_started_once_that_failed(
+    serving: ServingEstate, service_engine: Engine
+) -> None:
+    await placed(serving)
+    await serving.hand.settle()
+    serving.starts.started.clear()
+    serving.clock.move(20)
+    leased = "UPDATE cached_models SET state = 'loading', load_key = gen_random_uuid(), load_until = :until"
+    await serving.run(leased, until=serving.later(10))
+    assert await start_lost(service_engine, serving.starts, now=serving.clock) == 0
+    serving.clock.move(11)
+    assert await start_lost(service_engine, serving.starts, now=serving.clock) == 1
+
+
 async def test_what_is_warm_or_over_is_not_started(serving: ServingEstate, service_engine: Engine) -> None:
     await serving.load(model=MODEL)
     await placed(serving)

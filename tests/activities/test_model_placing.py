@@ -296,6 +296,26 @@ async def test_a_cold_placement_is_started_and_a_warm_one_needs_nothing(serving:
     assert (started.pool_tenant_id, started.pool_id, started.model) == (ACME, "gpu-1", MODEL)
 
 
+async def test_a_model_that_somebody_loads_already_is_started_for_nobody_else(
+    serving: ServingEstate,
+) -> None:
+    await serving.pool()
+    await serving.place()
+    await serving.run(
+        "UPDATE cached_models SET state = 'loading', load_key = gen_random_uuid(), load_until = :until",
+        until=serving.later(10),
+    )
+    counting_on_it = await serving.place()
+    assert (counting_on_it.record.held, counting_on_it.record.warm) == (True, False)
+    serving.clock.move(11)
+    after_the_lease = await serving.place()
+    await serving.hand.settle()
+    started = [one.placement_id for one in serving.starts.started]
+    assert counting_on_it.record.placement_id not in started
+    assert after_the_lease.record.placement_id in started
+    assert len(started) == 2
+
+
 async def test_a_release_is_told_to_the_workflow_that_there_is(serving: ServingEstate) -> None:
     await serving.pool()
     cold = await serving.place()
