@@ -49,6 +49,7 @@ from workers.settings import WorkerSettings
 from workflows.audit import Audit
 from workflows.collector import Collector
 from workflows.leases import LeaseWatch
+from workflows.model_placement import ModelPlacement
 from workflows.placement import Placement
 from workflows.pool_drain import PoolDrain
 from workflows.pool_health import PoolHealth
@@ -60,7 +61,7 @@ from workflows.warm_keep import WarmKeep
 # Every workflow that this code may have to replay, whatever queue it runs on.
 WORKFLOWS: Sequence[type] = (
     *(Placement, PoolDrain, Reconcile, Audit, Scoring, Observation, PlacementSweep, LeaseWatch),
-    *(Collector, PoolHealth, WarmKeep),
+    *(Collector, PoolHealth, WarmKeep, ModelPlacement),
 )
 # A worker that is told to stop lets running hands come to their next heartbeat.
 GRACE = timedelta(seconds=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -13,10 +14,12 @@ from temporalio.worker import Worker
 
 from activities.collecting import CollectingActivities
 from activities.draining import DrainingActivities
+from activities.model_holding import ModelHoldingActivities
 from activities.model_loading import ModelLoading
 from activities.placement_start import PlacementPoke
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
+from activities.reporting import report_endpoint
 from activities.secrets.openbao import OpenBaoSecrets
 from activities.secrets.ports import Credential, NoCredential, Secrets
 from activities.secrets.settings import read_secrets_settings
@@ -28,14 +31,21 @@ from domain.ids import SERVING_QUEUE
 from domain.policy import Policy
 from workers.assemble import Wiring, make_worker, utc_now
 from workers.report_intake import ReportIntake
-from workers.serving_chores import ReportedProbes, keep_pools_warm, show_pools, start_lost_drains
+from workers.serving_chores import (
+    ReportedProbes,
+    keep_pools_warm,
+    show_pools,
+    start_lost_drains,
+    start_lost_placements,
+)
 from workers.settings import WorkerSettings
 from workflows.collector import Collector
+from workflows.model_placement import ModelPlacement
 from workflows.pool_drain import PoolDrain
 from workflows.pool_health import PoolHealth
 from workflows.warm_keep import WarmKeep
 
-WORKFLOWS: Sequence[type] = (Collector, PoolHealth, PoolDrain, WarmKeep)
+WORKFLOWS: Sequence[type] = (Collector, PoolHealth, PoolDrain, WarmKeep, ModelPlacement)
 # A load waits for minutes and does nothing meanwhile; so many of them must not hold up a probe. One round of
 # probes is one hand, and what it asks at the same time is bounded by the policy.
 SLOTS = 1000
@@ -98,6 +108,23 @@ def model_loading(wiring: Wiring, ports: ServingPorts) -> ModelLoading:
     )
 
 
+def model_holding(wiring: Wiring) -> ModelHoldingActivities:
+    async def report(tenant_id: str, pool_tenant_id: str, pool_id: str, problem: str) -> None:
+        """A pool that is gone, or has lost its endpoint, needs no report."""
+        with suppress(LookupError):
+            await report_endpoint(
+                wiring.engine,
+                tenant_id,
+                pool_tenant_id,
+                pool_id,
+                problem,
+                utc_now(),
+                terms=wiring.policy.health,
+            )
+
+    return ModelHoldingActivities(wiring.engine, report, now=utc_now)
+
+
 def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
     """Workflows and hands that see to serving pools."""
     collecting = CollectingActivities(wiring.engine, ports.usage, policy=wiring.policy, now=utc_now)
@@ -105,6 +132,7 @@ def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
     told = PlacementPoke(wiring.client).pool_drains
     draining = DrainingActivities(wiring.engine, told, models, terms=wiring.policy.drain, now=utc_now)
     keeping = WarmKeepingActivities(wiring.engine, models, terms=wiring.policy.warm_keep, now=utc_now)
+    holding = model_holding(wiring)
     return make_worker(
         wiring.client,
         SERVING_QUEUE,
@@ -117,6 +145,9 @@ def serving_worker(wiring: Wiring, ports: ServingPorts) -> Worker:
             draining.drain_pool,
             models.load_model,
             keeping.look_at_models,
+            holding.look,
+            holding.record_load,
+            holding.fail,
         ],
     )
 
@@ -132,6 +163,7 @@ def serving_chores(
         reported.run(stop),
         start_lost_drains(wiring.engine, wiring.client, stop),
         keep_pools_warm(wiring.engine, wiring.client, stop),
+        start_lost_placements(wiring.engine, wiring.client, stop, now=utc_now),
     ]
     if settings.nats_url is not None:
         intake = ReportIntake(wiring.engine, settings.nats_url, now=utc_now, terms=policy.utilization)

@@ -17,6 +17,8 @@ from temporalio.client import Client
 
 from activities.drain_calls import PoolDrainInput
 from activities.drain_start import start_drain
+from activities.model_placement_start import ModelPlacementStarter
+from activities.model_placement_sweep import start_lost
 from activities.pool_gauges import PoolGauges
 from activities.probing import ProbingActivities
 from activities.probing_calls import ProbeRequest
@@ -32,6 +34,8 @@ LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 5.0
 MOST_AT_ONCE = 50
 DRAINS_EVERY_SECONDS = 60.0
+# Whoever was placed there waits for the model.
+PLACEMENTS_EVERY_SECONDS = 20.0
 DRAINS_AT_ONCE = 1000
 KEEPING_EVERY_SECONDS = 60.0
 POOLS_AT_ONCE = 500
@@ -114,6 +118,23 @@ async def keep_pools_warm(
             after = found[-1]
 
     await _again("keep_pools_warm", start, stop, every_seconds)
+
+
+async def start_lost_placements(
+    engine: Engine,
+    client: Client,
+    stop: asyncio.Event,
+    *,
+    now: Callable[[], datetime],
+    every_seconds: float = PLACEMENTS_EVERY_SECONDS,
+) -> None:
+    """Start what sees to models that are placed and that nobody loads, until told to stop."""
+    starter = ModelPlacementStarter(client)
+
+    async def start() -> None:
+        await start_lost(engine, starter, now=now)
+
+    await _again("start_lost_placements", start, stop, every_seconds)
 
 
 async def _again(
