@@ -17,7 +17,8 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
-from api.settings import ApiSettings, is_loopback
+from lab.issuer import IssuerHandle
+from lab.issuer.issuer import AUDIENCE
 from lab.stack import Stack
 from tests.activities.deciding import halls
 from tests.api.door import pods
@@ -48,37 +49,46 @@ def refused(**settings: str) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
-def test_it_listens_on_loopback_only_and_says_why(host: str) -> None:
-    told = refused(SCO_DATABASE_URL="postgresql://u:hidden@127.0.0.1/x", SCO_API_HOST=host)
-    assert "SCO_API_HOST" in told
-    assert "no sign-in yet" in told
-    assert "hidden" not in told
-
-
-def test_it_names_every_setting_that_is_wrong() -> None:
+def test_it_names_every_setting_that_is_missing_or_wrong() -> None:
     told = refused(SCO_API_PORT="80800")
     assert "SCO_DATABASE_URL: is not set" in told
+    assert "SCO_OIDC_ISSUER: is not set: give the address of the OpenID issuer" in told
+    assert "SCO_OIDC_AUDIENCE: is not set" in told
     assert "SCO_API_PORT" in told
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_has_several_names(host: str) -> None:
-    assert is_loopback(host)
-    assert ApiSettings(database_url="postgresql://x", api_host=host).api_host == host
+def test_it_repeats_no_secret_when_it_refuses_to_start() -> None:
+    told = refused(
+        SCO_DATABASE_URL="postgresql://u:hidden@127.0.0.1/x",
+        SCO_OIDC_ISSUER="http://issuer.example",
+        SCO_OIDC_AUDIENCE="sco-api",
+        SCO_OIDC_CLIENT_SECRET="hidden",
+        SCO_SESSION_KEY="hidden",
+    )
+    assert "SCO_OIDC_ISSUER: this is no address of an issuer: it would be asked in plain text" in told
+    assert "SCO_SESSION_KEY: it is shorter than 32 bytes" in told
+    assert "hidden" not in told
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[IssuerHandle]:
+    with IssuerHandle.start_in_thread() as running:
+        yield running
 
 
 @pytest.fixture
-def address(stack: Stack, dsn: str) -> Iterator[str]:
+def address(stack: Stack, api_dsn: str, issuer: IssuerHandle) -> Iterator[str]:
     """A served front door over the test's own database and the real Temporal."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = {
-        "SCO_DATABASE_URL": dsn,
+        "SCO_DATABASE_URL": api_dsn,
         "SCO_TEMPORAL_ADDRESS": stack.temporal_address,
         "SCO_TEMPORAL_NAMESPACE": stack.temporal_namespace,
         "SCO_API_PORT": str(port),
+        "SCO_OIDC_ISSUER": issuer.url,
+        "SCO_OIDC_AUDIENCE": AUDIENCE,
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "api.main"],
@@ -95,7 +105,8 @@ def address(stack: Stack, dsn: str) -> Iterator[str]:
     assert process.returncode == 0, log
     lines = [json.loads(line) for line in log.splitlines()]
     assert "serving" in {line["event"] for line in lines}
-    assert dsn not in log
+    assert api_dsn not in log
+    assert "eyJ" not in log
 
 
 async def ready(http: httpx2.AsyncClient) -> httpx2.Response:
@@ -112,11 +123,15 @@ async def ready(http: httpx2.AsyncClient) -> httpx2.Response:
     raise AssertionError("it did not become ready")
 
 
-async def test_a_claim_over_the_wire_starts_its_placement(stack: Stack, address: str, estate: Estate) -> None:
+async def test_a_claim_over_the_wire_starts_its_placement(
+    stack: Stack, address: str, issuer: IssuerHandle, estate: Estate
+) -> None:
     await estate.open(halls(1))
     await estate.workload("orders")
     async with httpx2.AsyncClient(base_url=address, trust_env=False) as http:
         assert (await ready(http)).json()["checks"]["temporal"] == "reachable"
+        assert (await http.post("/workloads/orders/claims", json=pods(3))).status_code == 401
+        http.headers["Authorization"] = f"Bearer {issuer.issuer.token_for('sco-cli')}"
         told = (await http.post("/workloads/orders/claims", json=pods(3))).json()
     assert told["placement"] == {"workflowId": f"placement/{PARTITION}/orders", "started": True}
     client = await Client.connect(stack.temporal_address, namespace=stack.temporal_namespace)
