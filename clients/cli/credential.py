@@ -114,7 +114,8 @@ class Fetched:
         said = _document(answer)
         if not answer.is_success:
             error = clean(str(said.get("error_description") or said.get("error") or "no reason"), _MAX_SHOWN)
-            raise usage(
+            failure = unreachable if answer.is_server_error else usage
+            raise failure(
                 f"{self._url} gives the client {clean(self._client_id)} no token"
                 f" (status {answer.status_code}): {error}",
                 f"is it the client of {CLIENT_ID}, and its secret in the file of {CLIENT_SECRET_FILE}?",
