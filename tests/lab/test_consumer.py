@@ -211,6 +211,26 @@ async def test_killed_between_its_commit_and_the_confirmation(
     assert len(set(killed)) == 3
 
 
+async def test_killed_before_its_commit_it_lets_nothing_overtake(post: EventPost, reader: Reader) -> None:
+    """JetStream waits for the one that was killed, and hands out nothing else meanwhile."""
+    await post.write_many(9)
+    killed: list[str] = []
+
+    def dies(store: sqlite3.Connection, event: Event) -> None:
+        if len(killed) < 2 and event["id"] not in killed:
+            killed.append(event["id"])
+            raise asyncio.CancelledError
+        keep_board(store, event)
+
+    async with post.pump():
+        for _ in range(2):
+            async with reader.consuming(dies) as task:
+                await asyncio.wait([task], timeout=PATIENCE_SECONDS)
+                assert task.cancelled()
+        async with reader.consuming(dies):
+            await reader.has(post)
+
+
 async def test_the_store_of_nats_is_deleted_under_everybody(
     post: EventPost, reader: Reader, own_stack: Stack
 ) -> None:
