@@ -200,8 +200,8 @@ async def report_endpoint(  # noqa: PLR0917 - who, which pool in full, what, whe
 ) -> bool:
     """Keep a router's word that an endpoint is down; what it does is said in `domain.serving.health`.
 
-    True when a probe is to be asked for; False where the tenant has reported it just before. LookupError
-    where the tenant may not place on such a pool, `pool_health.NoEndpoint` where it serves no models.
+    It has the endpoint probed at once; False where the tenant has reported it just before. `UnknownPool`
+    where the tenant may not place on such a pool, `NoEndpoint` where it serves no models.
     """
     async with engine.begin() as connection:
         new = await pool_health.report(

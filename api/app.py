@@ -19,6 +19,7 @@ from api import (
     audits,
     claims,
     contracts,
+    health_reports,
     model_placements,
     partitions,
     placements,
@@ -113,6 +114,7 @@ def routes() -> FastAPI:
     for module in (
         pools,
         pool_life,
+        health_reports,
         partitions,
         regions,
         audits,

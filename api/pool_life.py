@@ -18,13 +18,13 @@ from api import problems
 from api.deps import Deps, PoolPath, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
-from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_view, require_endpoint
+from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_views, require_endpoint
 from api.problems import Kind, Problem, Refused
 from api.shapes import MAX_COUNT, Body, View, json_text
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
-from store import decisions, pool_life, registry
+from store import pool_life, registry
 from store.engine import Connection
 from store.idempotency import Answer
 from store.pool_life import Stepped
@@ -110,9 +110,8 @@ def _fixed(names: list[str]) -> str:
 
 async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: Pool) -> PoolDetail:
     """One pool as it is now, with what the tenant may see of it. Only its owner may ask anything of it."""
-    pulses = await decisions.pulses_of(connection, [pool])
+    (view,) = await pool_views(connection, deps, tenant_id, [pool])
     held = await pool_life.held_in(connection, pool.tenant_id, pool.pool_id)
-    view = pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps)
     draining = pool.state is PoolState.DRAINING
     workflow_id = pool_drain_workflow_id(pool.tenant_id, pool.pool_id) if draining else None
     return PoolDetail(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Self
@@ -31,9 +32,12 @@ from domain.pool import (
 )
 from domain.reasons import REASON_TEXT, Reason
 from domain.serving.endpoint import MAX_LENGTH, EndpointRefusal, read_endpoint
-from store import decisions, outbox, registry
+from domain.serving.health import Health
+from store import decisions, outbox, pool_models, registry
 from store.engine import Connection
 from store.idempotency import Answer
+from store.pool_models import VisibleModel
+from store.tables import ModelState
 from wire.payloads import ComputePoolRegistered
 
 POOLS = "/factory/compute-pools"
@@ -115,8 +119,22 @@ class PoolRegistration(Body):
         return PoolFacts(tenant_id=tenant_id, **(alone | said))
 
 
+class CachedModelView(View):
+    """A model that takes memory on a pool: promised to a placement, loading, or loaded."""
+
+    model: str
+    vram_gb: int
+    state: ModelState
+    loaded_at: datetime | None
+    last_used_at: datetime
+
+
 class PoolView(View):
-    """A pool as the registry holds it now. Capacity counts instances; utilization is a share, 0 to 1."""
+    """A pool as the registry holds it now. Capacity counts instances; utilization is a share, 0 to 1.
+
+    What follows `health` is null for a pool without accelerator memory, and where nobody knows it yet. Of
+    another tenant's pool `cachedModels` are those that the caller holds placements of.
+    """
 
     pool_id: str
     tenant_id: str
@@ -152,6 +170,14 @@ class PoolView(View):
     version: int
     draining_since: datetime | None
     drained_at: datetime | None
+    health: Health | None
+    health_problem: str | None
+    health_changed_at: datetime | None
+    probed_at: datetime | None
+    stale_since: datetime | None
+    committed_vram_gb: int | None
+    learned_cold_start_seconds: int | None
+    cached_models: tuple[CachedModelView, ...]
     placeable: bool
     not_placeable_reason: Reason | None
     not_placeable_text: str | None
@@ -170,6 +196,11 @@ class PoolQuery(PageQuery):
     state: PoolState | None = None
     purchase_model: PurchaseModel | None = None
     sku_family: Name | None = None
+    kind: PoolKind | None = None
+    gpu_type: Name | None = None
+    boundary: SecurityBoundary | None = None
+    health: Health | None = None
+    stale: bool | None = None
 
     @property
     def filter(self) -> registry.PoolFilter:
@@ -179,25 +210,39 @@ class PoolQuery(PageQuery):
             state=self.state,
             purchase_model=self.purchase_model,
             sku_family=self.sku_family,
+            kind=self.kind,
+            gpu_type=self.gpu_type,
+            security_boundary=self.boundary,
+            health=self.health,
+            stale=self.stale,
         )
 
 
-def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps) -> PoolView:
+def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps, models: Sequence[VisibleModel] = ()) -> PoolView:
     """A pool with the reason why it takes no new units now, if there is one."""
     staleness = timedelta(seconds=deps.policy.placement.staleness_seconds)
     blocked = live_of(pulse, now=deps.now(), staleness=staleness).blocked
     return PoolView(
         **pool.model_dump(),
         free_instances=pool.capacity_instances - pool.reserved_instances,
+        cached_models=tuple(CachedModelView.model_validate(one) for one in models),
         placeable=blocked is None,
         not_placeable_reason=blocked,
         not_placeable_text=REASON_TEXT[blocked] if blocked is not None else None,
     )
 
 
-async def _view(connection: Connection, deps: Deps, pool: Pool) -> PoolView:
-    pulses = await decisions.pulses_of(connection, [pool])
-    return pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps)
+async def pool_views(
+    connection: Connection, deps: Deps, tenant_id: str, pools: Sequence[Pool]
+) -> list[PoolView]:
+    """Pools as a tenant may see them."""
+    pulses = await decisions.pulses_of(connection, pools)
+    models = await pool_models.visible_models(connection, tenant_id, [_name(pool) for pool in pools])
+    return [pool_view(pool, pulses[_name(pool)], deps, models.get(_name(pool), ())) for pool in pools]
+
+
+def _name(pool: Pool) -> tuple[str, str]:
+    return (pool.tenant_id, pool.pool_id)
 
 
 def require_endpoint(reference: object, deps: Deps) -> None:
@@ -233,7 +278,7 @@ async def register_pool(
             await registry.set_endpoint(connection, tenant_id, facts.pool_id, registration.endpoint_ref)
             await _announce_registered(connection, facts)
         pool = await registry.find_pool(connection, tenant_id, facts.pool_id)
-        view = await _view(connection, deps, pool)
+        (view,) = await pool_views(connection, deps, tenant_id, [pool])
         headers = {"ETag": etag(pool.version), "Location": f"{router.prefix}/{pool.pool_id}"}
         return Answer(status.HTTP_201_CREATED if new else status.HTTP_200_OK, json_text(view), headers)
 
@@ -266,8 +311,5 @@ async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id
             connection, tenant_id, query.filter, after=(pool_id, owner_id), limit=query.page_size + 1
         )
         page, token = cut(found, query, listing, lambda pool: f"{pool.pool_id} {pool.tenant_id}")
-        pulses = await decisions.pulses_of(connection, page)
-    return PoolPage(
-        items=[pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps) for pool in page],
-        next_page_token=token,
-    )
+        views = await pool_views(connection, deps, tenant_id, page)
+    return PoolPage(items=views, next_page_token=token)

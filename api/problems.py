@@ -173,6 +173,12 @@ ENDPOINT_REFUSED = Kind(
     "No request may be sent to this endpoint",
     "Send a reference as `allowed` says. Who runs the platform may widen it: `endpoints` in the policy file.",
 )
+NO_ENDPOINT = Kind(
+    "no_endpoint",
+    409,
+    "The pool serves no models",
+    "Report pools that have accelerator memory and an endpointRef.",
+)
 WORKLOAD_DIFFERS = Kind(
     "workload_in_other_partition", 409, "The workload is in another partition", "Choose another workloadId."
 )

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from domain.model import Frozen
+from domain.serving.health import Health
 
 PoolId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{1,62}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")]
@@ -98,7 +99,11 @@ class PoolFacts(Frozen):
 
 
 class Pool(PoolFacts):
-    """A pool as the registry holds it now. Capacity counts instances of this size."""
+    """A pool as the registry holds it now. Capacity counts instances of this size.
+
+    Health, silence, committed memory and the learned cold start are those of a pool with accelerator
+    memory; another has none. What nobody knows yet is None as well.
+    """
 
     state: PoolState
     capacity_instances: Annotated[int, Field(ge=0)] = 0
@@ -111,3 +116,10 @@ class Pool(PoolFacts):
     version: Annotated[int, Field(ge=1)] = 1
     draining_since: datetime | None = None
     drained_at: datetime | None = None
+    health: Health | None = None
+    health_problem: str | None = None
+    health_changed_at: datetime | None = None
+    probed_at: datetime | None = None
+    stale_since: datetime | None = None
+    committed_vram_gb: Annotated[int, Field(ge=0)] | None = None
+    learned_cold_start_seconds: Annotated[int, Field(ge=0)] | None = None

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from domain.serving.health import EndpointHealth, Health, HealthSource
 from store.engine import Connection
+from store.registry import UnknownPool
 
 PoolName = tuple[str, str]
 PURGE_ROWS = 1000
@@ -192,12 +193,12 @@ async def report(
 ) -> bool:
     """Keep a router's report; False where the same tenant has reported the pool just before.
 
-    LookupError where the tenant may not place on such a pool, `NoEndpoint` where it serves no models.
+    `UnknownPool` where the tenant may not place on such a pool, `NoEndpoint` where it serves no models.
     """
     named = {"tenant": tenant_id, "pool_tenant": pool[0], "pool": pool[1]}
     serves = (await connection.execute(REPORTABLE, named)).scalar()
     if serves is None:
-        raise LookupError(f"no pool {pool[1]!r} of tenant {pool[0]!r} is yours or shared with you")
+        raise UnknownPool(f"no pool {pool[1]!r} of tenant {pool[0]!r}: see `sco get pools`")
     if not serves:
         raise NoEndpoint(f"pool {pool[1]!r} of tenant {pool[0]!r} has no endpoint")
     since = at - timedelta(seconds=every_seconds)

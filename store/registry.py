@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.pool import Pool, PoolFacts, PoolState, SecurityBoundary
 from store.engine import Connection
-from store.tables import correlation_groups, pool_capacity, pools
+from store.tables import correlation_groups, pool_capacity, pool_serving, pools
 
 LOCK_CAPACITY = """
     SELECT pool_id FROM pool_capacity WHERE tenant_id = %(tenant)s AND pool_id = ANY(%(pools)s)
@@ -21,6 +21,19 @@ LOCK_CAPACITY = """
 PLATFORM = "platform"
 SHARED = (SecurityBoundary.REGIONAL.value, SecurityBoundary.SHARED.value)
 FACT_COLUMNS = tuple(name for name in PoolFacts.model_fields if name != "group_basis")
+SERVING_COLUMNS = (
+    "health",
+    "health_problem",
+    "health_changed_at",
+    "probed_at",
+    "stale_since",
+    "committed_vram_gb",
+    "learned_cold_start_seconds",
+)
+EQUALS = (
+    *("region", "hall", "state", "purchase_model", "sku_family"),
+    *("kind", "gpu_type", "security_boundary"),
+)
 
 
 class DuplicatePool(ValueError):
@@ -33,13 +46,18 @@ class UnknownPool(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class PoolFilter:
-    """Which pools to list; None means any."""
+    """Which pools to list; None means any. `health` and `stale` restrict to pools with accelerator memory."""
 
     region: str | None = None
     hall: str | None = None
     state: str | None = None
     purchase_model: str | None = None
     sku_family: str | None = None
+    kind: str | None = None
+    gpu_type: str | None = None
+    security_boundary: str | None = None
+    health: str | None = None
+    stale: bool | None = None
 
 
 def _fact_values(facts: PoolFacts) -> dict[str, Any]:
@@ -59,6 +77,10 @@ def _pool_query() -> sa.Select[Any]:
             pools.c.group_id == correlation_groups.c.group_id,
         ),
     )
+    served = joined.outerjoin(
+        pool_serving,
+        sa.and_(pools.c.tenant_id == pool_serving.c.tenant_id, pools.c.pool_id == pool_serving.c.pool_id),
+    )
     return sa.select(
         *(pools.c[name] for name in FACT_COLUMNS),
         correlation_groups.c.basis.label("group_basis"),
@@ -73,7 +95,8 @@ def _pool_query() -> sa.Select[Any]:
         pool_capacity.c.queue_depth,
         pool_capacity.c.cold_start_seconds,
         pool_capacity.c.reported_at,
-    ).select_from(joined)
+        *(pool_serving.c[name] for name in SERVING_COLUMNS),
+    ).select_from(served)
 
 
 def _pool(row: Mapping[str, Any]) -> Pool:
@@ -196,10 +219,16 @@ def _readable_by(tenant_id: str) -> sa.ColumnElement[bool]:
 
 def _wanted(wanted: PoolFilter) -> sa.Select[Any]:
     query = _pool_query()
-    for name in ("region", "hall", "state", "purchase_model", "sku_family"):
+    for name in EQUALS:
         value = getattr(wanted, name)
         if value is not None:
             query = query.where(pools.c[name] == value)
+    if wanted.health is not None:
+        query = query.where(pool_serving.c.health == wanted.health)
+    if wanted.stale is not None:
+        query = query.where(
+            pool_serving.c.tenant_id.is_not(None), pool_serving.c.stale_since.is_not(None) == wanted.stale
+        )
     return query
 
 

@@ -20,6 +20,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/factory/compute-pools/{poolId}/drain"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/resume"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/retire"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/endpoint-reports"): PLACE,
     ("POST", "/factory/compute-pools/placements"): PLACE,
     ("POST", "/factory/compute-pools/placements/{placementId}/release"): PLACE,
     ("POST", "/factory/compute-pools/placements/{placementId}/renew"): PLACE,
