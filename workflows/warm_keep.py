@@ -52,13 +52,13 @@ class WarmKeep:
             for one in looked.loads:
                 if one.model not in self._loading:
                     self._loading[one.model] = self._load(one)
-            request = request.model_copy(update={"failed": ()})
-            idle = not self._loading
-            if idle and workflow.info().is_continue_as_new_suggested():
+            if not self._loading and workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(request)
-            await self._wait(looked)
-            request = request.model_copy(update={"failed": await self._failed()})
+            due = await self._wait(looked)
+            # What failed is tried again when it is time or somebody asks, not because another load ended.
+            known = () if due else request.failed
+            request = request.model_copy(update={"failed": known + await self._failed()})
 
     async def _look(self, request: WarmKeepInput) -> ModelsLooked:
         looked: ModelsLooked = await workflow.execute_activity(
@@ -85,8 +85,8 @@ class WarmKeep:
             summary=f"load {request.model} on {request.pool_id}",
         )
 
-    async def _wait(self, looked: ModelsLooked) -> None:
-        """Until somebody wants something, a load has come to its end, or it is time for the next look."""
+    async def _wait(self, looked: ModelsLooked) -> bool:
+        """Until somebody wants something or it is time for the next look: True. Or a load ended: False."""
         pause = timedelta(seconds=looked.pause_seconds)
         workflow.set_current_details(self._details(looked, pause))
         try:
@@ -94,7 +94,8 @@ class WarmKeep:
                 lambda: self._wanted or bool(self._done()), timeout=pause, timeout_summary="next look"
             )
         except TimeoutError:
-            return
+            return True
+        return self._wanted
 
     def _done(self) -> list[str]:
         return [model for model, loading in self._loading.items() if loading.done()]

@@ -33,6 +33,7 @@ from activities.reconcile_calls import (
     ReconcileInput,
     WatchRegions,
 )
+from activities.warm_calls import LOOK_AT_MODELS, WANTED, Wanted
 from domain.ids import partition_queue, provider_queue, reconcile_workflow_id
 from tests.workflows.fake_hands import (
     TENANT,
@@ -43,7 +44,9 @@ from tests.workflows.fake_hands import (
     open_stage,
     own_server,
 )
+from tests.workflows.model_placement_stories import MODEL_STORIES
 from tests.workflows.serving_hands import ServingHands, run_once, seeing_to_pools
+from tests.workflows.warm_hands import begin, keeping
 from workflows import terms
 from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
@@ -294,6 +297,36 @@ async def probed(stage: Stage, hands: FakeHands) -> Handle:
     return await _seen_to(stage, ServingHands(), PoolHealth.run, ProbeRequest(), f"probed-{hands.tag}")
 
 
+async def kept_warm(stage: Stage, hands: FakeHands) -> Handle:
+    """Two loads of which one fails, another that is asked for while it runs, and the end of the pool."""
+    async with keeping(stage, hands) as warm:
+        warm.wants, warm.refuses = ["llama", "qwen"], {"qwen"}
+        handle = await begin(stage, warm)
+        await eventually(lambda: warm.counts[LOOK_AT_MODELS] >= 2, "the look after the loads")
+        warm.wants.append("gemma")
+        await handle.signal(WANTED, Wanted(why="asked for"))
+        await eventually(lambda: "gemma" in warm.loaded, "the load that was asked for")
+        warm.over = True
+        await handle.signal(WANTED)
+        await handle.result()
+    return handle
+
+
+async def kept_warm_for_long(stage: Stage, hands: FakeHands) -> Handle:
+    """The first run, whose history became long."""
+    async with keeping(stage, hands) as warm:
+        warm.pause_seconds = 0.05
+        handle = await begin(stage, warm)
+        first = (await handle.describe()).run_id
+
+        async def runs_anew() -> bool:
+            return (await handle.describe()).run_id != first
+
+        await comes_true(runs_anew, "a new run")
+        await handle.terminate()
+    return stage.client.get_workflow_handle(handle.id, run_id=first)
+
+
 async def _seen_to(stage: Stage, serving: ServingHands, run: Any, request: Any, queue: str) -> Handle:
     async with seeing_to_pools(stage, serving, queue):
         handle = await run_once(stage, run, request, queue)
@@ -315,9 +348,14 @@ STORIES: Mapping[str, Story] = {
         *(scoring, sweep, observation, leases, reconciled, reconciled_for_long, audited, audit_failed),
         *(drained, drain_resumed, drained_for_long),
         *(collected, probed),
+        *(kept_warm, kept_warm_for_long),
+        *MODEL_STORIES,
     )
 }
-LONG_STORIES = {"continued_as_new", "reconciled_for_long", "drained_for_long"}
+LONG_STORIES = {
+    *("continued_as_new", "reconciled_for_long", "drained_for_long", "kept_warm_for_long"),
+    "model_placed_for_long",
+}
 # The sandbox would load their changed terms anew.
 WITH_OTHER_TERMS = {"region_unreachable", "database_away"}
 

@@ -15,6 +15,7 @@ from activities.audit_calls import AUDIT_REGION
 from activities.collecting_calls import COLLECT
 from activities.drain_calls import DRAIN_POOL
 from activities.leasing_calls import RENEW_LEASES
+from activities.model_placement_calls import FAIL_PLACEMENT, LOAD_MODEL, LOOK_AT_PLACEMENT
 from activities.placement_calls import (
     ACQUIRE,
     DECIDE,
@@ -28,6 +29,7 @@ from activities.placement_calls import (
 from activities.probing_calls import PROBE_POOLS
 from activities.reconcile_calls import RECONCILE_REGION
 from activities.scoring_calls import OBSERVE, SCORE
+from activities.warm_calls import LOOK_AT_MODELS
 from tests.workflows.chronicle import chronicle
 from tests.workflows.record_histories import FOLDER, STORIES
 from workers.assemble import WORKFLOWS, strict_sandbox
@@ -93,6 +95,17 @@ def test_the_histories_hold_the_paths_they_are_named_after() -> None:
     assert told["drained_for_long"].count(f"-{DRAIN_POOL}") >= 2
     assert told["collected"] == [f"+{COLLECT}", f"-{COLLECT}"]
     assert told["probed"] == [f"+{PROBE_POOLS}", f"-{PROBE_POOLS}"]
+    assert told["kept_warm"].count(f"+{LOAD_MODEL}") == 4
+    assert told["kept_warm"].count("signal") == 2
+    assert told["model_placed"].count(f"-{LOOK_AT_PLACEMENT}") == 4
+    assert told["model_placed"].count("signal") == 2
+    assert f"+{LOAD_MODEL}" not in told["model_released_early"]
+    assert told["model_released_while_it_loads"].index("signal") < told[
+        "model_released_while_it_loads"
+    ].index(f"-{LOAD_MODEL}")
+    assert f"-{FAIL_PLACEMENT}" in told["model_not_loaded"]
+    assert told["model_placed_for_long"].count(f"-{LOOK_AT_PLACEMENT}") >= 3
+    assert told["kept_warm_for_long"].count(f"-{LOOK_AT_MODELS}") >= 2
     assert (told["scoring"], told["observation"], told["leases"]) == (
         [f"+{SCORE}", f"-{SCORE}"],
         [f"+{OBSERVE}", f"-{OBSERVE}"],
