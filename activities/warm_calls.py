@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from activities.model_placement_calls import LoadModelRequest
 from domain.model import Frozen
 
@@ -47,6 +49,7 @@ class ModelsLooked(Frozen):
     short: tuple[str, ...] = ()
     problem: str | None = None
     pause_seconds: float = 0
+    next_look_at: datetime | None = None
 
 
 class WarmKeepEnded(Frozen):

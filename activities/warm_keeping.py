@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client import Counter
@@ -66,7 +66,7 @@ class WarmKeepingActivities:
         except LoadError as error:
             async with self._engine.begin() as connection:
                 await self._fail_all(connection, name, error.text)
-            return ModelsLooked(over=False, problem=error.text, pause_seconds=self._terms.look_seconds)
+            return ModelsLooked(over=False, problem=error.text, **self._next())
         async with self._engine.begin() as connection:
             seen = await self._see(connection, pool)
             loads = _without(seen.look.loads, request.failed)
@@ -155,8 +155,12 @@ class WarmKeepingActivities:
             ),
             evicted=evicted,
             short=tuple(one.model for one in seen.look.short),
-            pause_seconds=self._terms.look_seconds,
+            **self._next(),
         )
+
+    def _next(self) -> dict[str, Any]:
+        seconds = self._terms.look_seconds
+        return {"pause_seconds": seconds, "next_look_at": self._now() + timedelta(seconds=seconds)}
 
 
 def _without(loads: Iterable[ToLoad], failed: Iterable[FailedLoad]) -> list[ToLoad]:

@@ -6,8 +6,6 @@ Loads take minutes, so they run beside the looks.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
@@ -87,11 +85,12 @@ class WarmKeep:
 
     async def _wait(self, looked: ModelsLooked) -> bool:
         """Until somebody wants something or it is time for the next look: True. Or a load ended: False."""
-        pause = timedelta(seconds=looked.pause_seconds)
-        workflow.set_current_details(self._details(looked, pause))
+        workflow.set_current_details(self._details(looked))
         try:
             await workflow.wait_condition(
-                lambda: self._wanted or bool(self._done()), timeout=pause, timeout_summary="next look"
+                lambda: self._wanted or bool(self._done()),
+                timeout=looked.pause_seconds,
+                timeout_summary="next look",
             )
         except TimeoutError:
             return True
@@ -111,7 +110,7 @@ class WarmKeep:
                 failed.append(_failure(model, error))
         return tuple(failed)
 
-    def _details(self, looked: ModelsLooked, pause: timedelta) -> str:
+    def _details(self, looked: ModelsLooked) -> str:
         """Such as `2 of 3 models warm; loading llama; next look 14:35 UTC`."""
         said = [f"{looked.warm} of {looked.kept} models warm"]
         if looked.problem is not None:
@@ -119,7 +118,8 @@ class WarmKeep:
         said += [f"loading {', '.join(self._loading)}"] if self._loading else []
         said += [f"unloaded {', '.join(looked.evicted)}"] if looked.evicted else []
         said += [f"no memory for {', '.join(looked.short)}"] if looked.short else []
-        return "; ".join([*said, f"next look {workflow.now() + pause:%H:%M} UTC"])
+        said += [f"next look {looked.next_look_at:%H:%M} UTC"] if looked.next_look_at is not None else []
+        return "; ".join(said)
 
     def _ended(self) -> WarmKeepEnded:
         """What is still being loaded is needed by nobody here; whoever else needs it loads it on."""

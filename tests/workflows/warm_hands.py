@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
@@ -20,6 +21,7 @@ from workers.assemble import make_worker
 from workflows.warm_keep import WarmKeep
 
 Handle = WorkflowHandle[Any, Any]
+NEXT_LOOK = datetime(2030, 1, 31, 14, 35, tzinfo=UTC)
 
 
 class WarmHands:
@@ -65,6 +67,7 @@ class WarmHands:
             loads=tuple(self.load_of(one) for one in missing),
             problem=self.problem,
             pause_seconds=self.pause_seconds,
+            next_look_at=NEXT_LOOK,
         )
 
     def load_of(self, model: str) -> LoadModelRequest:
