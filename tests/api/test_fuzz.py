@@ -48,6 +48,16 @@ VALID: dict[str, dict[str, Any]] = {
         "endpointRef": "https://pool.example/v1",
         "coldStartSeconds": 30,
     },
+    "POST /factory/compute-pools/placements": {
+        "deploymentId": "assistant",
+        "runId": "5c0f1ee7-0000-4000-8000-000000000002",
+        "model": "llama3.3:70b",
+        "vramGb": 70,
+        "boundary": "shared",
+        "regions": ["eu-north"],
+        "latencyClass": "batch",
+        "maxPricePerHourUsd": "3.5",
+    },
     "PUT /contracts/fuzzed": T1 | {"poolCapShare": "0.2", "repoCommit": "abc", "drainBudgetSeconds": 60},
     "PUT /workloads/fuzzed": ORDERS,
     "PUT /partitions/fuzzed": {"region": "eu-north", "scheduler": "slurm"},
@@ -61,7 +71,10 @@ OPERATIONS = [
 ]
 SCREENS = ["/ui/pools", "/ui/pools/{id}", "/ui/workloads", "/ui/workloads/{id}", "/ui/placements/{id}/why"]
 PATHS = OPERATIONS + [("GET", path) for path in (*SCREENS, "/static/{id}", "/{id}")]
-QUERY_FIELDS = ("pageSize", "pageToken", "generation", "reason", "poolId", "dryRun", "allowShrink", "state")
+QUERY_FIELDS = (
+    *("pageSize", "pageToken", "generation", "reason", "poolId", "dryRun", "allowShrink", "state"),
+    *("outcome", "deploymentId", "model"),
+)
 QUERIES = st.dictionaries(
     st.sampled_from([*QUERY_FIELDS, "search", "page", "x"]),
     st.one_of(TEXT, st.integers(-5, 2**40).map(str)),
