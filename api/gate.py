@@ -34,11 +34,16 @@ class BodyRule(NamedTuple):
 
 ORDINARY = BodyRule(MIB, ("application/json",))
 CLAIM_LIST = BodyRule(64 * MIB, ("application/json", "application/yaml", "text/yaml"))
+# What the screens' own forms send, and nothing else takes: other sites' forms would send the same.
+FORM = BodyRule(MIB // 16, ("application/x-www-form-urlencoded",))
+SCREENS = "/ui/"
 _CLAIM_PATH = re.compile(r"/workloads/[^/]+/claims")
 
 
 def body_rule(path: str) -> BodyRule:
-    """Lists of pending work are large; every other body is a small document."""
+    """Lists of pending work are large; every other body is a small document, or a form of the screens."""
+    if path.startswith(SCREENS):
+        return FORM
     return CLAIM_LIST if _CLAIM_PATH.fullmatch(path) else ORDINARY
 
 
