@@ -23,11 +23,14 @@ from api import (
     model_placements,
     partitions,
     placements,
+    pool_history,
     pool_life,
     pools,
     refusals,
     regions,
     status,
+    warm_profiles,
+    warm_requests,
     workloads,
 )
 from api.deps import Deps
@@ -38,7 +41,7 @@ from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import is_open, require_needs
 from api.sign_in.setup import SignIn
-from api.web import audit_pages, pages
+from api.web import audit_pages, pages, pool_pages, serving_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
 BEARER = {
@@ -115,6 +118,9 @@ def routes() -> FastAPI:
         pools,
         pool_life,
         health_reports,
+        pool_history,
+        warm_requests,
+        warm_profiles,
         partitions,
         regions,
         audits,
@@ -125,7 +131,7 @@ def routes() -> FastAPI:
         status,
     ):
         app.include_router(module.router)
-    for page in (pages, audit_pages, screens):
+    for page in (pages, pool_pages, serving_pages, audit_pages, screens):
         app.include_router(page.router, include_in_schema=False)
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -20,6 +20,9 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/factory/compute-pools/{poolId}/drain"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/resume"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/retire"): ADMINISTER,
+    ("POST", "/factory/compute-pools/{poolId}/warm"): ADMINISTER,
+    ("PUT", "/factory/warm-profiles/{profileId}"): ADMINISTER,
+    ("DELETE", "/factory/warm-profiles/{profileId}"): ADMINISTER,
     ("POST", "/factory/compute-pools/{poolId}/endpoint-reports"): PLACE,
     ("POST", "/factory/compute-pools/placements"): PLACE,
     ("POST", "/factory/compute-pools/placements/{placementId}/release"): PLACE,
@@ -32,6 +35,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/workloads/{workloadId}/scale"): OPERATE,
     ("POST", "/placements"): OPERATE,
     ("POST", "/placements/{workloadId}/replay"): READ,
+    # The forms of the screens: each does what one of the above does.
+    ("POST", "/ui/pools/{poolId}/{step}"): ADMINISTER,
 }
 
 

@@ -6,10 +6,17 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
+from api.paging import MAX_TOKEN
 from api.shapes import Generation, Line
-from domain.pool import Name, PoolState, PurchaseModel
+from domain.pool import Name, PoolId, PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.reasons import Reason
+from domain.serving.health import Health
+from domain.serving.models import ModelName
+from domain.serving.placing import PlacementOutcome
+from domain.serving.requirements import DeploymentId
+from store.tables import PlacementState
 
 T = TypeVar("T")
 ROWS = 100
@@ -34,7 +41,7 @@ class Form(BaseModel):
 
     def link(self, **changed: object) -> str:
         """The query that shows the same page with some fields changed."""
-        fields = self.model_dump(mode="json", exclude_defaults=True) | changed
+        fields = self.model_dump(mode="json", exclude_defaults=True, by_alias=True) | changed
         return "?" + urlencode({name: value for name, value in fields.items() if value not in (None, "")})
 
 
@@ -45,6 +52,11 @@ class PoolForm(Form):
     state: PoolState | None = None
     model: PurchaseModel | None = None
     family: Name | None = None
+    kind: PoolKind | None = None
+    boundary: SecurityBoundary | None = None
+    health: Health | None = None
+    reports: Literal["fresh", "stale"] | None = None
+    owner: Literal["own", "shared"] | None = None
 
 
 class WhyForm(Form):
@@ -53,6 +65,26 @@ class WhyForm(Form):
     reason: Reason | None = None
     generation: Generation | None = None
     replay: bool = False
+
+
+class CandidateForm(Form):
+    """Which pools of one model's placement to show."""
+
+    search: Search = ""
+    reason: Reason | None = None
+
+
+class ModelPlacementForm(Form):
+    """Which placements of models to show; `after` is the token of the page before."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, validate_by_name=True)
+
+    outcome: PlacementOutcome | None = None
+    state: PlacementState | None = None
+    deployment_id: DeploymentId | None = None
+    model: ModelName | None = None
+    pool_id: PoolId | None = None
+    after: Annotated[str, Field(max_length=MAX_TOKEN)] | None = None
 
 
 class Sheet(NamedTuple):

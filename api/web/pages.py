@@ -1,4 +1,4 @@
-"""The screens: overview, pools, regions, workloads, "why this pool?". The same data as the API gives."""
+"""The screens: overview, regions, workloads, "why these pools?". The same data as the API gives."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from starlette.responses import HTMLResponse
 from activities.explaining import explain_decision, find_generation
 from activities.replaying import Replay, replay_placement
 from api.contracts import cap_warnings, terms_under
-from api.deps import Deps, PoolPath, Tenant, Uses, WorkloadPath
+from api.deps import Deps, Tenant, Uses, WorkloadPath
 from api.explanation_view import CandidateView, explanation_view
 from api.placements import generation_view, placement_view
-from api.pool_life import OwnerQuery, pool_detail
-from api.pools import PoolView, pool_view
 from api.regions import region_view
 from api.status import status_view
-from api.web.forms import Form, PoolForm, WhyForm, rows_of, sheet
+from api.web.forms import Form, WhyForm, rows_of, sheet
 from api.web.render import page
 from api.workloads import WorkloadSummary, summary, workload_view
-from domain.placement.scoring import PoolScore
 from domain.pool import PoolState, PurchaseModel
 from domain.reasons import Reason
-from store import decisions, fleet, generations, overview, rankings, registry, workloads
+from store import fleet, generations, overview, workloads
 from store.engine import Connection
 from store.regions import list_regions
 
@@ -49,72 +46,6 @@ async def show_overview(request: Request, deps: Uses, tenant_id: Tenant) -> HTML
 
 async def _all_workloads(connection: Connection, tenant_id: str) -> list[WorkloadSummary]:
     return [summary(row) for row in await workloads.list_workloads(connection, tenant_id, limit=ALL)]
-
-
-@router.get("/ui/pools")
-async def show_pools(
-    request: Request, form: Annotated[PoolForm, Query()], deps: Uses, tenant_id: Tenant
-) -> HTMLResponse:
-    """Every pool with what it costs, how deep it is and how much is free."""
-    async with deps.snapshot() as connection:
-        pools = await registry.list_readable(connection, tenant_id, registry.PoolFilter(), limit=ALL)
-        pulses = await decisions.pulses_of(connection, pools)
-        scores = await _newest_scores(connection, tenant_id)
-    views = [pool_view(pool, pulses[pool.tenant_id, pool.pool_id], deps) for pool in pools]
-    found = [view for view in views if _is_wanted(view, form)]
-    return page(
-        request,
-        "pools.html",
-        form=form,
-        rows=rows_of(form.page, found),
-        sheet=sheet(form.page, len(found)),
-        scores=scores,
-        now=deps.now(),
-        choices={
-            "region": sorted({view.region for view in views}),
-            "hall": sorted({view.hall for view in views}),
-            "family": sorted({view.sku_family for view in views}),
-            "state": list(PoolState),
-            "model": list(PurchaseModel),
-        },
-    )
-
-
-def _is_wanted(view: PoolView, form: PoolForm) -> bool:
-    asked = (
-        (form.region, view.region),
-        (form.hall, view.hall),
-        (form.state, view.state),
-        (form.model, view.purchase_model),
-        (form.family, view.sku_family),
-    )
-    if any(wanted not in (None, actual) for wanted, actual in asked):
-        return False
-    return form.search.lower() in f"{view.pool_id} {view.group_id} {view.flavor}".lower()
-
-
-async def _newest_scores(connection: Connection, tenant_id: str) -> dict[str, PoolScore]:
-    """How pools were scored last, in whichever partition that was."""
-    ranked = [
-        one for one in await overview.partition_rankings(connection, tenant_id) if one.ranked_at is not None
-    ]
-    newest = max(ranked, key=lambda one: str(one.ranked_at), default=None)
-    if newest is None or newest.ranking_id is None:
-        return {}
-    ranking = await rankings.load_ranking(connection, tenant_id, newest.ranking_id)
-    return {score.facts.pool_id: score for score in ranking.scores}
-
-
-@router.get("/ui/pools/{poolId}")
-async def show_pool(
-    request: Request, pool_id: PoolPath, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None
-) -> HTMLResponse:
-    """One pool in full."""
-    async with deps.snapshot() as connection:
-        pool = await registry.find_readable(connection, tenant_id, owner_id or tenant_id, pool_id)
-        detail = await pool_detail(connection, deps, tenant_id, pool)
-        scores = await _newest_scores(connection, tenant_id)
-    return page(request, "pool.html", pool=detail, score=scores.get(pool_id), now=deps.now())
 
 
 @router.get("/ui/regions")

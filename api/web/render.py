@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from api.problems import Problem
+from api.sign_in.principal import Need, Principal
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -29,6 +30,12 @@ def is_screen(request: Request) -> bool:
 def is_own_page(path: str) -> bool:
     """Whether this is the path of one of the screens behind the sign-in."""
     return path == "/" or path.startswith("/ui/")
+
+
+def may(request: Request, need: Need) -> bool:
+    """Whether whoever looks at a page may do what needs this: what they may not do is not offered."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    return principal is not None and principal.allows(need)
 
 
 def page(request: Request, template: str, *, status_code: int = HTTPStatus.OK, **values: Any) -> HTMLResponse:
@@ -51,7 +58,19 @@ def problem_page(request: Request, problem: Problem) -> HTMLResponse:
 
 def ago(at: datetime | None, now: datetime) -> str:
     """How long ago, in the largest unit that fits."""
-    return "never" if at is None else f"{span(int((now - at).total_seconds()))} ago"
+    return "never" if at is None else f"{age(at, now)} ago"
+
+
+def age(at: datetime, now: datetime) -> str:
+    """The time from one moment to another, in the largest unit that fits."""
+    return span(int((now - at).total_seconds()))
+
+
+def ahead(at: datetime | None, now: datetime) -> str:
+    """In how long, in the largest unit that fits."""
+    if at is None:
+        return NONE
+    return f"in {age(now, at)}" if at > now else ago(at, now)
 
 
 def span(seconds: int | None) -> str:
@@ -65,7 +84,7 @@ def span(seconds: int | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    return NONE if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return NONE if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def percent(share: Decimal | None) -> str:
@@ -105,6 +124,8 @@ def _new_environment() -> Environment:
     )
     made.filters |= {
         "ago": ago,
+        "age": age,
+        "ahead": ahead,
         "span": span,
         "moment": moment,
         "percent": percent,

@@ -54,6 +54,19 @@ async def test_another_media_type_is_refused(read_door: Door, given: str) -> Non
     assert told["detail"].endswith("allowed here are application/json")
 
 
+async def test_the_screens_take_what_forms_send_and_nothing_else(read_door: Door) -> None:
+    where = "/ui/pools/eu-north-h1-gp-m/resume"
+    typed = {"Content-Type": "application/json", "Accept": "text/html"}
+    refused = await read_door.http.post(where, content=b"{}", headers=typed)
+    assert (refused.status_code, refused.headers["content-type"]) == (415, "text/html; charset=utf-8")
+    assert "application/x-www-form-urlencoded" in refused.text
+    too_much = b"version=" + b"1" * (MIB // 16)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await read_door.http.post(where, content=too_much, headers=form)).status_code == 413
+    for broken in (b"version=%ff", b"a=1&" * 3000, b"version=1&version=2"):
+        assert (await read_door.http.post(where, content=broken, headers=form)).status_code == 400
+
+
 async def test_a_body_beyond_the_limit_is_refused_by_its_declared_size(read_door: Door) -> None:
     too_much = b'{"tier": "' + b"x" * MIB + b'"}'
     told = problem(
