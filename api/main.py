@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 import uvicorn
+import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
@@ -58,7 +59,7 @@ def main() -> None:
         sys.exit(2)
     configure_logs()
     try:
-        asyncio.run(serve(settings))
+        uvloop.run(serve(settings))
     except WrongRole as error:
         print(f"sco-api: SCO_DATABASE_URL: {error}", file=sys.stderr)
         sys.exit(2)

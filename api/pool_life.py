@@ -20,7 +20,7 @@ from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
 from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_views, require_endpoint
 from api.problems import Kind, Problem, Refused
-from api.shapes import MAX_COUNT, Body, View, json_text
+from api.shapes import MAX_COUNT, Body, View, json_answer, json_text
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
@@ -114,8 +114,8 @@ async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: 
     held = await pool_life.held_in(connection, pool.tenant_id, pool.pool_id)
     draining = pool.state is PoolState.DRAINING
     workflow_id = pool_drain_workflow_id(pool.tenant_id, pool.pool_id) if draining else None
-    return PoolDetail(
-        **view.model_dump(),
+    return PoolDetail.model_construct(
+        **dict(view),
         held=HeldView.model_validate(held),
         allowed_actions=allowed_actions(pool.state, held) if pool.tenant_id == tenant_id else (),
         drain_workflow_id=workflow_id,
@@ -123,15 +123,13 @@ async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: 
     )
 
 
-@router.get("/{poolId}")
-async def get_pool(
-    pool_id: PoolPath, response: Response, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None
-) -> PoolDetail:
+@router.get("/{poolId}", response_model=PoolDetail)
+async def get_pool(pool_id: PoolPath, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None) -> Response:
     """One pool, with what it holds; its ETag is for If-Match. Another owner's is found where it is shared."""
     async with deps.snapshot() as connection:
         pool = await registry.find_readable(connection, tenant_id, owner_id or tenant_id, pool_id)
-        response.headers["ETag"] = etag(pool.version)
-        return await pool_detail(connection, deps, tenant_id, pool)
+        detail = await pool_detail(connection, deps, tenant_id, pool)
+    return json_answer(detail, {"ETag": etag(pool.version)})
 
 
 @router.patch("/{poolId}", response_model=PoolDetail)

@@ -16,7 +16,7 @@ from api.deps import Deps, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem
-from api.shapes import Body, Line, View, json_text
+from api.shapes import Body, Line, View, json_answer, json_text
 from domain.placement.liveness import PoolPulse, live_of
 from domain.pool import (
     Arch,
@@ -222,10 +222,10 @@ def pool_view(pool: Pool, pulse: PoolPulse, deps: Deps, models: Sequence[Visible
     """A pool with the reason why it takes no new units now, if there is one."""
     staleness = timedelta(seconds=deps.policy.placement.staleness_seconds)
     blocked = live_of(pulse, now=deps.now(), staleness=staleness).blocked
+    told = dict(pool) | {"cached_models": models}
     return PoolView(
-        **pool.model_dump(),
+        **told,
         free_instances=pool.capacity_instances - pool.reserved_instances,
-        cached_models=tuple(CachedModelView.model_validate(one) for one in models),
         placeable=blocked is None,
         not_placeable_reason=blocked,
         not_placeable_text=REASON_TEXT[blocked] if blocked is not None else None,
@@ -301,8 +301,8 @@ async def _announce_registered(connection: Connection, facts: PoolFacts) -> None
     await outbox.add_event(connection, payload, once=facts.pool_id)
 
 
-@router.get("")
-async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id: Tenant) -> PoolPage:
+@router.get("", response_model=PoolPage)
+async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id: Tenant) -> Response:
     """Own pools and shared ones in the order of their ids, a page at a time."""
     listing = listing_key("pools", query.filter)
     pool_id, _, owner_id = after_of(query.page_token, listing).partition(" ")
@@ -312,4 +312,4 @@ async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id
         )
         page, token = cut(found, query, listing, lambda pool: f"{pool.pool_id} {pool.tenant_id}")
         views = await pool_views(connection, deps, tenant_id, page)
-    return PoolPage(items=views, next_page_token=token)
+    return json_answer(PoolPage.model_construct(items=views, next_page_token=token))

@@ -30,6 +30,7 @@ PULSES = sa.text(
     WHERE p.tenant_id = :tenant
     """
 )
+PULSES_OF = sa.text(f"{PULSES.text} AND p.pool_id = ANY(:pools)")
 HELD = sa.text(
     """
     SELECT r.pool_id, r.shape_key, r.units, r.target_instances, r.generation,
@@ -139,11 +140,13 @@ async def read_pulses(connection: Connection, tenant_id: str) -> dict[str, PoolP
 
 async def pulses_of(connection: Connection, pools: Iterable[Pool]) -> dict[tuple[str, str], PoolPulse]:
     """The changing state of these pools, by owner and pool id, whoever owns them."""
-    listed = list(pools)
+    by_owner: dict[str, list[str]] = {}
+    for one in pools:
+        by_owner.setdefault(one.tenant_id, []).append(one.pool_id)
     pulses: dict[tuple[str, str], PoolPulse] = {}
-    for owner in sorted({one.tenant_id for one in listed}):
-        known = await read_pulses(connection, owner)
-        pulses |= {(owner, pool_id): pulse for pool_id, pulse in known.items()}
+    for owner, wanted in sorted(by_owner.items()):
+        rows = await connection.execute(PULSES_OF, {"tenant": owner, "pools": wanted})
+        pulses |= {(owner, row[0]): PoolPulse(*row[1:]) for row in rows}
     return pulses
 
 
