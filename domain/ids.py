@@ -56,8 +56,6 @@ def warm_keep_workflow_id(tenant_id: str, pool_id: str) -> str:
 
 # Serving pools of all tenants have one task queue.
 SERVING_QUEUE = "serving"
-# Loads take minutes: on a queue of their own they keep no probe and no look at a pool waiting.
-LOADING_QUEUE = "serving-loads"
 
 
 def partition_queue(partition_id: str) -> str:

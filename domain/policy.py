@@ -18,7 +18,7 @@ from domain.reconcile import ReconcileTerms
 from domain.serving.cold_start import ColdStartTerms
 from domain.serving.endpoint import EndpointTerms
 from domain.serving.health import HealthTerms
-from domain.serving.placing import ModelPlacementTerms
+from domain.serving.placement_terms import ModelPlacementTerms
 from domain.serving.usage import UsageTerms
 from domain.serving.utilization import UtilizationTerms
 from domain.serving.warm_keep import WarmKeepTerms

@@ -82,6 +82,14 @@ UNSTARTED = f"""
 """  # noqa: S608
 
 
+FORGET = """
+    DELETE FROM model_placements WHERE (tenant_id, placement_id) IN (
+      SELECT tenant_id, placement_id FROM model_placements
+      WHERE decided_at < %(before)s AND state <> 'held' LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    )
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPlacement:
     """A placement as its row holds it. `requirements` and `candidates` are plain JSON."""
@@ -247,6 +255,11 @@ async def unstarted(
     named = {"now": now, "before": before, "limit": limit}
     rows = await connection.exec_driver_sql(UNSTARTED, named)
     return [stored(row) for row in rows.mappings()]
+
+
+async def forget(connection: Connection, before: datetime, limit: int) -> int:
+    """Remove placements of every tenant that were decided before then and keep nothing; returns how many."""
+    return (await connection.exec_driver_sql(FORGET, {"before": before, "limit": limit})).rowcount
 
 
 def stored(row: Any) -> StoredPlacement:

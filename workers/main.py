@@ -83,7 +83,7 @@ async def run(
             )
             opened.callback(provider.close)
             workers += [region_worker(wiring, provider, one) for one in settings.regions]
-        chores = [keep_tidy(engine, stop, now=utc_now)]
+        chores = [keep_tidy(engine, stop, now=utc_now, terms=policy.model_placement)]
         if settings.serving:
             ports = open_serving(settings, policy)
             opened.push_async_callback(ports.close)

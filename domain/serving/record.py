@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from domain.reasons import MODEL_REASON_TEXT, Reason
+from domain.serving.placement_terms import Weights
 from domain.serving.placing import (
     MICRO,
     Decision,
@@ -19,7 +20,6 @@ from domain.serving.placing import (
     PlacementOutcome,
     PoolName,
     PoolNow,
-    Weights,
     score_of,
 )
 

@@ -16,7 +16,8 @@ from activities.model_placing import PlaceRefusal, Refused
 from domain.policy import Policy
 from domain.pool import SecurityBoundary
 from domain.reasons import Reason
-from domain.serving.placing import ModelPlacementTerms, PlacementOutcome
+from domain.serving.placement_terms import ModelPlacementTerms
+from domain.serving.placing import PlacementOutcome
 from domain.serving.record import candidates
 from domain.serving.requirements import LatencyClass
 from store.engine import Engine

@@ -1,14 +1,19 @@
-"""Answers of every tenant are forgotten after a day, by the role that sees them all."""
+"""What is too old is forgotten, of every tenant, by the role that sees them all."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 
 from store.engine import Engine, of_tenant
 from store.idempotency import KEPT_FOR
+from tests.activities.model_placing import ServingEstate
+from tests.domain.serving.pools import wanted
+from tests.estates import Clock
+from workers import housekeeping
 from workers.housekeeping import keep_tidy
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -40,6 +45,30 @@ async def test_old_answers_of_every_tenant_are_forgotten(
     asyncio.get_running_loop().call_later(0.5, stop.set)
     await tidying
     assert await keys(engine) == {("platform", "new"), ("acme", "new")}
+
+
+async def test_placements_that_ended_are_forgotten_after_their_time(
+    engine: Engine, tenant_engine: Engine, service_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "PLACEMENTS_AT_ONCE", 2)
+    serving = ServingEstate(engine, tenant_engine, Clock())
+    await serving.pool()
+    names = []
+    for number in range(7):
+        placed = await serving.place(wanted(model=f"model-{number % 2}"))
+        names.append(placed.record.placement_id)
+    for name in names[:5]:
+        await serving.hand.release("acme", name)
+    serving.clock.move(3600)
+    await serving.place(wanted(regions=("us-east",)))
+    stop = asyncio.Event()
+    at = serving.later(90 * 24 * 3600 - 1800)
+    tidying = asyncio.create_task(keep_tidy(service_engine, stop, now=lambda: at))
+    asyncio.get_running_loop().call_later(0.5, stop.set)
+    await tidying
+    left = await serving.run("SELECT state FROM model_placements ORDER BY state")
+    assert left == [("held",), ("held",), ("none",)]
+    await serving.memory_is_right()
 
 
 async def test_a_database_that_is_away_is_asked_again(service_engine: Engine) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from domain.pool import PoolState, SecurityBoundary
+from domain.serving.placement_terms import ModelPlacementTerms
 from domain.serving.placing import (
     MICRO,
     Decision,
-    ModelPlacementTerms,
     PoolNow,
     Question,
     decide,

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from domain.pool import SecurityBoundary
 from domain.reasons import MODEL_REASON_TEXT, Reason
+from domain.serving.placement_terms import ModelPlacementTerms
 from domain.serving.placing import (
     FILTERS,
     MICRO,
     Decision,
-    ModelPlacementTerms,
     Parts,
     PlacementOutcome,
     verdicts,
