@@ -17,12 +17,11 @@ from temporalio import activity
 from activities.model_loading import LoadError, ModelLoading
 from activities.model_placement_calls import LoadModelRequest
 from activities.warm_calls import LOOK_AT_MODELS, FailedLoad, ModelsLooked, WarmKeepInput
-from domain.serving.health import Health
-from domain.serving.warm_keep import Cached, KeepPool, Look, ToLoad, WarmKeepTerms, look, spread
+from domain.serving.warm_keep import Cached, Look, ToLoad, WarmKeepTerms, look, spread
 from store import cached_models, serving_pools, warm_profiles, warm_requests
 from store.cached_models import CachedModel, Settled
 from store.engine import Connection, Engine
-from store.serving_pools import PoolName, ServingPool
+from store.serving_pools import PoolName, ServingPool, keep_pool
 from store.tables import LoadCause, ModelState
 
 LOST = Counter("sco_models_lost_total", "Models that endpoints let go of by themselves")
@@ -94,7 +93,7 @@ class WarmKeepingActivities:
         cached = await cached_models.of_pool(connection, name)
         profiles = await warm_profiles.enabled(connection, name.tenant_id)
         peers = await serving_pools.of_tenant(connection, name.tenant_id)
-        kept = spread(profiles, map(_keep_pool, peers), now).get(name.pool_id, {})
+        kept = spread(profiles, map(keep_pool, peers), now).get(name.pool_id, {})
         asked: dict[str, int] = {}
         for one in await warm_requests.open_on(connection, name):
             asked[one.model] = max(one.vram_gb, asked.get(one.model, 0))
@@ -167,18 +166,6 @@ def _without(loads: Iterable[ToLoad], failed: Iterable[FailedLoad]) -> list[ToLo
     """What failed a moment ago is not asked for again at once."""
     names = {one.model for one in failed}
     return [one for one in loads if one.model not in names]
-
-
-def _keep_pool(pool: ServingPool) -> KeepPool:
-    return KeepPool(
-        pool_id=pool.name.pool_id,
-        region=pool.region,
-        kind=pool.kind,
-        gpu_type=pool.gpu_type,
-        boundary=pool.boundary,
-        vram_gb=pool.vram_gb,
-        able=pool.health is not Health.DEGRADED,
-    )
 
 
 def _cached(model: CachedModel, now: datetime) -> Cached:

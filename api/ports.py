@@ -32,3 +32,6 @@ class Starter(Protocol):
 
     async def tell_model_placement(self, request: PlacementRequest) -> None:
         """Let the workflow of a placement look at what the placement has become, if one runs."""
+
+    async def want_warm_keep(self, tenant_id: str, pool_id: str) -> str:
+        """The workflow id, once what keeps a pool warm is started, or told to look where it runs."""

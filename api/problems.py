@@ -153,19 +153,40 @@ POOL_HOLDS = Kind(
     "Wait until GET of the pool says drainedAt: what it holds is planned elsewhere meanwhile. Or resume it.",
 )
 VERSION_CONFLICT = Kind(
-    "version_conflict", 412, "The pool changed meanwhile", "Read it again and send its new ETag in If-Match."
+    "version_conflict", 412, "It changed meanwhile", "Read it again and send its new ETag in If-Match."
 )
 VERSION_REQUIRED = Kind(
     "version_required",
     428,
-    "The request must say which version of the pool it means",
-    "Read the pool and send its ETag in If-Match, or If-Match: * for whatever version it has.",
+    "The request must say which version it means",
+    "Read it and send its ETag in If-Match, or If-Match: * for whatever version it has.",
 )
 FIXED_FACT = Kind(
     "fixed_fact",
     422,
     "Facts are fixed when a pool is registered",
     "Send only what may change. For other facts register another pool, and drain this one.",
+)
+UNKNOWN_PROFILE = Kind(
+    "unknown_warm_profile",
+    404,
+    "No such warm profile",
+    "Create it with PUT /factory/warm-profiles/{profileId}.",
+)
+UNKNOWN_WARM_REQUEST = Kind(
+    "unknown_warm_request",
+    404,
+    "No such warm request",
+    "Ask for a model with POST /factory/compute-pools/{poolId}/warm.",
+)
+NOT_SERVING = Kind(
+    "pool_not_serving",
+    409,
+    "The pool serves no models now",
+    "Activate the pool and give it an endpointRef, or choose another one.",
+)
+MODEL_TOO_LARGE = Kind(
+    "model_too_large", 422, "The model does not fit the pool", "Choose a pool with more vramGb."
 )
 ENDPOINT_REFUSED = Kind(
     "endpoint_refused",

@@ -24,6 +24,8 @@ from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
 from store.partitions import PartitionDiffers, UnknownRegion
 from store.registry import DuplicatePool, UnknownPool
+from store.warm_profiles import UnknownProfile
+from store.warm_requests import UnknownRequest
 from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
 
 MAX_ERRORS = 50
@@ -40,6 +42,8 @@ TOLD_AS: dict[type[Exception], Kind] = {
     PartitionDiffers: problems.PARTITION_DIFFERS,
     UnknownPlacement: problems.UNKNOWN_PLACEMENT,
     UnknownAudit: problems.UNKNOWN_AUDIT,
+    UnknownProfile: problems.UNKNOWN_PROFILE,
+    UnknownRequest: problems.UNKNOWN_WARM_REQUEST,
     WorkloadDiffers: problems.WORKLOAD_DIFFERS,
     NothingToScale: problems.NO_CLAIM,
     KeyReused: problems.KEY_REUSED,

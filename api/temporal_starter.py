@@ -14,6 +14,8 @@ from activities.model_placement_calls import ModelPlacementInput, PlacementReque
 from activities.model_placement_start import ModelPlacementStarter
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import start_placement
+from activities.warm_calls import Wanted, WarmKeepInput
+from activities.warm_keep_start import start_warm_keep
 
 
 class TemporalStarter:
@@ -56,3 +58,8 @@ class TemporalStarter:
     async def tell_model_placement(self, request: PlacementRequest) -> None:
         """`RPCError` when Temporal does not answer; that no workflow runs is none."""
         await self._models.tell_model_placement(request)
+
+    async def want_warm_keep(self, tenant_id: str, pool_id: str) -> str:
+        """The workflow id, once Temporal has it. `RPCError` when Temporal does not answer."""
+        request = WarmKeepInput(tenant_id=tenant_id, pool_id=pool_id)
+        return await start_warm_keep(self._client, request, Wanted(why="asked for through the API"))

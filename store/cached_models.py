@@ -74,6 +74,14 @@ async def find(
     return None if row is None else _model(row)
 
 
+async def loaded_on(connection: Connection, tenant_id: str) -> set[tuple[str, str]]:
+    """Pool and model of everything that is loaded on a tenant's pools."""
+    query = sa.select(cached_models.c.pool_id, cached_models.c.model).where(
+        cached_models.c.tenant_id == tenant_id, cached_models.c.state == ModelState.LOADED.value
+    )
+    return {(row[0], row[1]) for row in await connection.execute(query)}
+
+
 async def settle(
     connection: Connection,
     name: PoolName,

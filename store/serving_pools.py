@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from domain.pool import PoolKind, PoolState, SecurityBoundary
 from domain.serving.health import Health
+from domain.serving.warm_keep import KeepPool
 from store.engine import Connection
 from store.tables import pool_serving, pools
 
@@ -79,6 +80,19 @@ async def serves(connection: Connection, name: PoolName) -> bool:
     named = (pools.c.tenant_id == name.tenant_id, pools.c.pool_id == name.pool_id)
     query = sa.select(pools.c.pool_id).where(*named, *SERVES)
     return (await connection.execute(query.with_for_update(read=True))).first() is not None
+
+
+def keep_pool(pool: ServingPool) -> KeepPool:
+    """A pool as the rule of warm keeping sees it: one whose endpoint does not answer is not able."""
+    return KeepPool(
+        pool_id=pool.name.pool_id,
+        region=pool.region,
+        kind=pool.kind,
+        gpu_type=pool.gpu_type,
+        boundary=pool.boundary,
+        vram_gb=pool.vram_gb,
+        able=pool.health is not Health.DEGRADED,
+    )
 
 
 def _query() -> sa.Select[Any]:

@@ -26,42 +26,30 @@ class UnknownProfile(LookupError):
     """No profile of this id belongs to the tenant."""
 
 
-class ProfileChanged(ValueError):
-    """The profile is at another version than the caller knows; `version` is the newest."""
-
-    def __init__(self, profile_id: str, version: int, expected: int) -> None:
-        super().__init__(f"warm profile {profile_id!r} is at version {version}, not {expected}")
-        self.version = version
-
-
-async def put(
-    connection: Connection, tenant_id: str, profile: WarmProfile, expected: int | None, *, at: datetime
-) -> tuple[StoredProfile, bool]:
-    """Create or replace a profile; True with a new one. One that changes nothing keeps its version.
-
-    `expected` is the version that the caller replaces, None for any. `ProfileChanged` where it is another,
-    `UnknownProfile` where a version is expected of none.
-    """
-    new = insert(warm_profiles).values(_values(profile) | {"tenant_id": tenant_id, "created_at": at})
-    if expected is None:
-        added = await connection.execute(
-            new.values(updated_at=at).on_conflict_do_nothing().returning(warm_profiles.c.version)
-        )
-        if added.first() is not None:
-            return await find(connection, tenant_id, profile.profile_id), True
-    known = await _locked(connection, tenant_id, profile.profile_id, expected)
-    if known.profile != profile:
-        changed = _values(profile) | {"version": known.version + 1, "updated_at": at}
-        await connection.execute(
-            sa.update(warm_profiles).where(*_row(tenant_id, profile.profile_id)).values(changed)
-        )
-    return await find(connection, tenant_id, profile.profile_id), False
+async def add(connection: Connection, tenant_id: str, profile: WarmProfile, *, at: datetime) -> bool:
+    """Create a profile; False where one of its id is there."""
+    made = _values(profile) | {"tenant_id": tenant_id, "created_at": at, "updated_at": at}
+    added = insert(warm_profiles).values(made).on_conflict_do_nothing().returning(warm_profiles.c.version)
+    return (await connection.execute(added)).first() is not None
 
 
-async def remove(connection: Connection, tenant_id: str, profile_id: str, expected: int | None) -> None:
-    """Remove a profile; refused as `put` refuses."""
-    await _locked(connection, tenant_id, profile_id, expected)
+async def replace(connection: Connection, tenant_id: str, profile: WarmProfile, *, at: datetime) -> None:
+    """Write a profile that is there as a new version."""
+    changed = _values(profile) | {"version": warm_profiles.c.version + 1, "updated_at": at}
+    await connection.execute(
+        sa.update(warm_profiles).where(*_row(tenant_id, profile.profile_id)).values(changed)
+    )
+
+
+async def remove(connection: Connection, tenant_id: str, profile_id: str) -> None:
     await connection.execute(sa.delete(warm_profiles).where(*_row(tenant_id, profile_id)))
+
+
+async def locked(connection: Connection, tenant_id: str, profile_id: str) -> StoredProfile | None:
+    """One profile, which nobody else changes until the transaction ends; None where there is none."""
+    query = sa.select(warm_profiles).where(*_row(tenant_id, profile_id)).with_for_update()
+    row = (await connection.execute(query)).first()
+    return None if row is None else _stored(row)
 
 
 async def find(connection: Connection, tenant_id: str, profile_id: str) -> StoredProfile:
@@ -93,17 +81,6 @@ async def enabled(connection: Connection, tenant_id: str) -> list[WarmProfile]:
         warm_profiles.c.tenant_id == tenant_id, warm_profiles.c.enabled.is_(True)
     )
     return [_stored(row).profile for row in await connection.execute(query)]
-
-
-async def _locked(
-    connection: Connection, tenant_id: str, profile_id: str, expected: int | None
-) -> StoredProfile:
-    query = sa.select(warm_profiles.c.version).where(*_row(tenant_id, profile_id)).with_for_update()
-    await connection.execute(query)
-    known = await find(connection, tenant_id, profile_id)
-    if expected is not None and known.version != expected:
-        raise ProfileChanged(profile_id, known.version, expected)
-    return known
 
 
 def _values(profile: WarmProfile) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Keeper:
         wanted = tuple(ProfileModel(model=one, vram_gb=int(one[2:-2])) for one in models)
         made = WarmProfile(profile_id=name, models=wanted, **changes)
         async with self.loader.engine.begin() as connection:
-            await warm_profiles.put(connection, NAME.tenant_id, made, None, at=utc_now())
+            await warm_profiles.add(connection, NAME.tenant_id, made, at=utc_now())
 
     async def ask(self, model: str, vram_gb: int | None = None) -> UUID:
         request_id = uuid4()

@@ -24,6 +24,7 @@ from domain.ids import (
     model_placement_workflow_id,
     placement_workflow_id,
     pool_drain_workflow_id,
+    warm_keep_workflow_id,
 )
 from store.roles import TENANT_ROLE
 from tests.activities.deciding import Placer
@@ -48,6 +49,7 @@ class RecordingStarter:
         self.told: list[tuple[str, str]] = []
         self.models: list[ModelPlacementInput] = []
         self.models_told: list[PlacementRequest] = []
+        self.warm: list[tuple[str, str]] = []
         self.down = False
 
     async def start(
@@ -87,6 +89,12 @@ class RecordingStarter:
         if self.down:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
         self.models_told.append(request)
+
+    async def want_warm_keep(self, tenant_id: str, pool_id: str) -> str:
+        if self.down:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        self.warm.append((tenant_id, pool_id))
+        return warm_keep_workflow_id(tenant_id, pool_id)
 
     async def reachable(self) -> bool:
         return not self.down
@@ -149,8 +157,11 @@ class Door:
     async def patch(self, path: str, body: Any, **options: Any) -> httpx2.Response:
         return await self.http.patch(path, json=body, **options)
 
-    async def put(self, path: str, body: Any) -> httpx2.Response:
-        return await self.http.put(path, json=body)
+    async def put(self, path: str, body: Any, **options: Any) -> httpx2.Response:
+        return await self.http.put(path, json=body, **options)
+
+    async def delete(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.http.delete(path, **options)
 
     async def open_estate(self, **options: Any) -> None:
         """One region of pools, a T1 contract and the workload orders-daily."""
@@ -170,7 +181,7 @@ class Door:
 
 
 @asynccontextmanager
-async def door_on(estate: Estate) -> AsyncIterator[Door]:
+async def door_on(estate: Estate, sign_in: SignIn | None = None) -> AsyncIterator[Door]:
     """The application over the estate's database, working as the role that row-level security binds."""
     starter, vault = RecordingStarter(), Vault(estate.clock)
     dsn = estate.engine.url.render_as_string(hide_password=False)
@@ -184,7 +195,7 @@ async def door_on(estate: Estate) -> AsyncIterator[Door]:
             secrets=vault,
         )
         registry = CollectorRegistry()
-        app = create_app(deps, SignIn(verifier(estate.clock)), registry)
+        app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry)
         async with client_of(app, Bearer(estate.clock)) as http:
             yield Door(estate, starter, app, http, registry=registry, vault=vault)
 

@@ -20,6 +20,7 @@ from activities.drain_calls import PoolDrainInput
 from activities.draining import DrainingActivities
 from activities.finishing import FinishingActivities
 from activities.model_loading import ModelLoading
+from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
 from activities.placement_calls import FinishRequest
 from activities.serving.http import HttpServing
 from api.app import create_app
@@ -27,7 +28,13 @@ from api.deps import Deps
 from api.sign_in.setup import SignIn
 from clients.cli.main import main
 from domain.circuit import WELL
-from domain.ids import audit_workflow_id, placement_workflow_id, pool_drain_workflow_id
+from domain.ids import (
+    audit_workflow_id,
+    model_placement_workflow_id,
+    placement_workflow_id,
+    pool_drain_workflow_id,
+    warm_keep_workflow_id,
+)
 from domain.pool_life import DrainTerms
 from domain.serving.endpoint import EndpointTerms
 from domain.serving.warm_keep import WarmKeepTerms
@@ -81,6 +88,17 @@ class SoonPlaced:
 
     async def tell_drain(self, tenant_id: str, pool_id: str) -> None:
         """Here a drain is one look, which is over already."""
+
+    async def start_model_placement(self, request: ModelPlacementInput) -> str:
+        """Here nobody loads: a cold placement stays cold."""
+        return model_placement_workflow_id(request.tenant_id, request.placement_id)
+
+    async def tell_model_placement(self, request: PlacementRequest) -> None:
+        """Here no workflow runs that could be told."""
+
+    async def want_warm_keep(self, tenant_id: str, pool_id: str) -> str:
+        """Here nobody loads: a request stays open."""
+        return warm_keep_workflow_id(tenant_id, pool_id)
 
     async def _drain(self, request: PoolDrainInput) -> None:
         async def tell(tenant_id: str, partition_id: str, workload_id: str) -> None:
