@@ -77,12 +77,6 @@ REPORTABLE = sa.text(
            OR (tenant_id = 'platform' AND security_boundary IN ('regional', 'shared')))
     """
 )
-HELD_OFF = sa.text(
-    """
-    SELECT DISTINCT pool_tenant_id, pool_id FROM endpoint_reports
-    WHERE tenant_id = :tenant AND reported_at > :since
-    """
-)
 REPORTED_UNPROBED = sa.text(
     """
     SELECT DISTINCT s.tenant_id, s.pool_id FROM endpoint_reports r
@@ -204,14 +198,6 @@ async def report(
     since = at - timedelta(seconds=every_seconds)
     values = {**named, "report": report_id, "problem": problem, "at": at, "since": since}
     return (await connection.execute(REPORT, values)).first() is not None
-
-
-async def held_off(
-    connection: Connection, tenant_id: str, at: datetime, hold_seconds: float
-) -> frozenset[PoolName]:
-    """Pools, each as tenant and id, that a tenant's own reports keep its placements away from now."""
-    named = {"tenant": tenant_id, "since": at - timedelta(seconds=hold_seconds)}
-    return frozenset((row[0], row[1]) for row in await connection.execute(HELD_OFF, named))
 
 
 async def reported_unprobed(

@@ -191,7 +191,11 @@ async def test_a_retired_pool_is_counted_to_its_end_and_then_left_alone(collecto
     assert await collector.seconds() == 630
 
 
-async def test_collectors_at_once_count_and_end_once(collector: Collector) -> None:
+async def test_collectors_at_once_count_and_end_once(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the pools are more than one transaction counts."""
+    monkeypatch.setattr(collecting, "POOLS_AT_ONCE", 2)
     pools = collector.pools
     await pools.add(*(serving_facts(f"gpu-{number}") for number in range(1, 6)))
     for number in range(8):

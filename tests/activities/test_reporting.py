@@ -114,9 +114,9 @@ async def test_a_tenant_reports_its_own_pools_only(
     await pools.add(serving_facts(tenant_id=OTHER))
     async with opened(dsn, role=as_role) as own:
         engine = of_tenant(own, OTHER) if as_role else own
-        done = await report_utilization(
-            engine, OTHER, [utilization("gpu-1", START), utilization("private", START)], START
-        )
+        own_pool = utilization("gpu-1", START, models=(listed("llama", START),))
+        done = await report_utilization(engine, OTHER, [own_pool, utilization("private", START)], START)
+    assert await pools.models(tenant_id=OTHER) == {"llama": "loaded"}
     assert (done.written, reasons(done)) == (1, [("private", ReportRefusal.UNKNOWN_POOL)])
     assert (await pools.capacity(tenant_id=OTHER))[2] == START
     assert (await pools.capacity())[2] is None
