@@ -31,12 +31,9 @@ from store.tables.registry import (
     pools,
 )
 from store.tables.serving import (
-    Health,
-    HealthSource,
     LoadCause,
     LoadOutcome,
     ModelState,
-    PlacementOutcome,
     PlacementState,
     WarmStatus,
     cached_models,
@@ -51,13 +48,10 @@ from store.tables.serving import (
 
 __all__ = [
     "AuditStatus",
-    "Health",
-    "HealthSource",
     "LoadCause",
     "LoadOutcome",
     "ModelState",
     "Phase",
-    "PlacementOutcome",
     "PlacementState",
     "Standing",
     "WarmStatus",

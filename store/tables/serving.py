@@ -20,22 +20,9 @@ from sqlalchemy import (
     text,
 )
 
+from domain.serving.health import Health, HealthSource
+from domain.serving.placing import PlacementOutcome
 from store.tables.base import count, document, metadata, moment, money, one_of, tenant, word
-
-
-class Health(StrEnum):
-    """What probes say of a serving pool's endpoint."""
-
-    UNKNOWN = "unknown"
-    HEALTHY = "healthy"
-    DEGRADED = "degraded"
-
-
-class HealthSource(StrEnum):
-    """Who said last how an endpoint is."""
-
-    PROBE = "probe"
-    ROUTER = "router"
 
 
 class ModelState(StrEnum):
@@ -44,12 +31,6 @@ class ModelState(StrEnum):
     PROMISED = "promised"
     LOADING = "loading"
     LOADED = "loaded"
-
-
-class PlacementOutcome(StrEnum):
-    PLACED = "placed"
-    NO_CAPACITY = "no_capacity"
-    POLICY_DENIED = "policy_denied"
 
 
 class PlacementState(StrEnum):

@@ -139,7 +139,7 @@ async def test_no_byte_of_a_tenant_reaches_another(door: Door, operations: list[
         real, none = _paths(template, ids)
         answers = []
         for path in (real, none):
-            body = {} if method in ("POST", "PUT", "PATCH") else None
+            body: dict[str, Any] | None = {} if method in ("POST", "PUT", "PATCH") else None
             answers.append(await stranger.request(method, path, json=body, headers=ANY))
         told, control = (
             _plain(one, path, {**ids, "none": none}) for one, path in zip(answers, (real, none), strict=True)
