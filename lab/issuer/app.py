@@ -114,6 +114,7 @@ async def ask_who(request: Request) -> Response:
     return HTMLResponse(
         f'<!doctype html><html lang="en"><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>Who are you?</title>'
+        f'<link rel="icon" href="data:,">'
         f'<main style="font: 18px/1.6 system-ui; max-width: 40rem; margin: 2rem auto; padding: 0 1rem">'
         f'<p role="note"><strong>{WARNING}</strong></p><h1>Who do you want to be?</h1>'
         f'<form method="post" action="/authorize">{hidden}<ul>{people}</ul></form></main></html>',

@@ -13,6 +13,7 @@ from playwright.async_api import Browser, async_playwright, expect
 
 from tests.api.door import Door, door_on
 from tests.api.serving import served
+from tests.api.sign_in.sessions import sign_in_over
 from tests.estates import Estate
 from tests.real.visiting import (
     ARGUMENTS,
@@ -76,7 +77,7 @@ async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterat
 @pytest_asyncio.fixture(scope="module")
 async def site(shared_estate: Estate) -> AsyncIterator[Site]:
     """One region of pools and orders-daily on running instances, for tests that only read."""
-    async with door_on(shared_estate) as door:
+    async with door_on(shared_estate, sign_in_over(shared_estate.clock)) as door:
         await door.open_estate()
         await door.placed()
         await door.placer.run()
@@ -87,7 +88,7 @@ async def site(shared_estate: Estate) -> AsyncIterator[Site]:
 @pytest_asyncio.fixture
 async def own_site(estate: Estate) -> AsyncIterator[Site]:
     """The same pools without a claim, for one test that writes."""
-    async with door_on(estate) as door:
+    async with door_on(estate, sign_in_over(estate.clock)) as door:
         await door.open_estate()
         async with served(door.app) as address:
             yield Site(address, door)

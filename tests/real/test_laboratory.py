@@ -38,7 +38,7 @@ class Laboratory:
     cloud: AdminClient
 
     async def sco(self, *arguments: str) -> None:
-        assert await asyncio.to_thread(main, ["--server", self.plane.api_url, *arguments]) == 0
+        assert await asyncio.to_thread(main, arguments) == 0
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,13 @@ def laboratory() -> Iterator[Laboratory]:
         shutil.rmtree(folder)
 
 
-async def test_a_pod_list_is_followed_until_it_is_placed(visit: Visit, laboratory: Laboratory) -> None:
+async def test_a_pod_list_is_followed_until_it_is_placed(
+    visit: Visit, laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plane = laboratory.plane
-    visitor = await visit(plane.api_url, also=(plane.stack.web_ui_url,))
+    for name, value in plane.cli_environment().items():
+        monkeypatch.setenv(name, value)
+    visitor = await visit(plane.api_url, also=(plane.stack.web_ui_url, plane.issuer_url), signed_in=False)
     page = visitor.page
     heading = page.get_by_role("heading", level=1)
     instances = page.get_by_role("region", name="Instances")
@@ -72,6 +76,8 @@ async def test_a_pod_list_is_followed_until_it_is_placed(visit: Visit, laborator
     await laboratory.sco("apply", "-f", CONTRACT)
     await laboratory.sco("claim", "-f", PODS, "--workload", "orders-daily")
     await visitor.open("/")
+    await page.get_by_role("button", name="olivia").click()
+    await expect(page.get_by_role("banner")).to_contain_text("olivia of platform")
     await page.get_by_role("link", name="Workloads").click()
     await page.get_by_role("link", name="orders-daily").click()
     await visitor.until(instances.get_by_text("building"), "instances are being built", WAIT_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ from playwright.async_api import (
     Page,
     Request,
 )
+
+from tests.api.sign_in.sessions import COOKIE, session_until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -35,6 +38,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile":
 PATIENCE_SECONDS = 15
 LOOK_AGAIN_SECONDS = 0.3
 MAX_PRESSES = 40
+FAR_AWAY = datetime(2100, 1, 1, tzinfo=UTC)
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 
@@ -112,10 +116,21 @@ class Visitor:
 
 
 async def open_window(
-    browser: Browser, address: str, *, also: tuple[str, ...] = (), **options: Any
+    browser: Browser,
+    address: str,
+    *,
+    also: tuple[str, ...] = (),
+    signed_in: bool = True,
+    **options: Any,
 ) -> Visitor:
-    """A fresh window without history or cache; `also` are addresses that its pages may lead to."""
+    """A fresh window without history or cache; `also` are addresses that its pages may lead to.
+
+    Whoever sits there is ada, and has signed in already where the site's sessions are sealed with the
+    key of the tests.
+    """
     context = await browser.new_context(**(DESKTOP | options))
+    if signed_in:
+        await context.add_cookies([{"name": COOKIE, "value": session_until(FAR_AWAY), "url": address}])
     context.set_default_timeout(PATIENCE_SECONDS * 1000)
     hosts = frozenset(urlsplit(one).netloc for one in (address, *also))
     return Visitor(context, await context.new_page(), address, hosts)

@@ -5,30 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from api.sign_in.code_flow import CodeFlow, SignInFailed, own_page
-from api.sign_in.keys import IssuerKeys
 from api.sign_in.principal import Principal
 from api.sign_in.session import Seal
-from api.sign_in.setup import Screens, SignIn, screens_of
-from api.sign_in.tokens import TokenVerifier, Trust
+from api.sign_in.setup import Screens
 from lab.issuer import IssuerHandle
-from lab.issuer.accounts import SCREENS
-from lab.issuer.issuer import AUDIENCE, TOKEN_SECONDS
+from lab.issuer.issuer import TOKEN_SECONDS
 from tests.api.door import client_of, problem
 from tests.api.sign_in.bare import PATH, Bare, bare
+from tests.api.sign_in.sessions import COOKIE, SESSION_KEY, session_until, sign_in_at
 from tests.estates import Clock
 
-SESSION_KEY = "0123456789abcdef0123456789abcdef"
 PAGE = {"Accept": "text/html"}
 OWN = {"Origin": "http://localhost:8080"}
 CALLBACK = "http://localhost:8080/sign-in/callback"
@@ -76,25 +71,11 @@ def issuer() -> Iterator[IssuerHandle]:
         yield running
 
 
-def sign_in_with(issuer: IssuerHandle, clock: Clock, names: frozenset[str] | None = None) -> SignIn:
-    trust = Trust(issuer.url, AUDIENCE)
-    keys = IssuerKeys(issuer.url)
-    screens = screens_of(
-        trust,
-        keys,
-        client_id=SCREENS,
-        client_secret=SecretStr(issuer.issuer.clients[SCREENS].secret),
-        session_key=SecretStr(SESSION_KEY),
-        now=clock,
-    )
-    verifier = TokenVerifier(trust, keys, clock)
-    return SignIn(verifier, screens) if names is None else SignIn(verifier, screens, names)
-
-
 @asynccontextmanager
 async def somebody(issuer: IssuerHandle, names: frozenset[str] | None = None) -> AsyncIterator[Person]:
     clock = Clock(datetime.now(UTC))
-    async with bare(clock, sign_in_with(issuer, clock, names)) as service:
+    sign_in = sign_in_at(issuer, clock)
+    async with bare(clock, replace(sign_in, names=names) if names else sign_in) as service:
         yield Person(service, issuer, clock)
 
 
@@ -248,7 +229,7 @@ async def test_whom_the_flow_lets_in(person: Person) -> None:
 
 
 def screens_in(person: Person) -> Screens:
-    screens = sign_in_with(person.issuer, person.clock).screens
+    screens = sign_in_at(person.issuer, person.clock).screens
     assert screens is not None
     return screens
 
@@ -293,24 +274,19 @@ async def test_pages_of_ours_are_found_again(person: Person, wanted: str) -> Non
 
 
 def forged_sessions(clock: Clock) -> dict[str, str]:
-    later = (clock() + timedelta(hours=1)).timestamp()
-    ada: dict[str, Any] = {
-        "sub": "ada",
-        "tenant": "platform",
-        "scopes": ["factory.compute.read"],
-        "roles": ["PlatformAdmin"],
-        "exp": later,
-    }
-    ours, theirs = SESSION_KEY.encode(), b"another key of thirty-two bytes!"
+    later = clock() + timedelta(hours=1)
+    good = session_until(later)
+    said = Seal(SESSION_KEY.encode(), COOKIE).open(good)
+    assert said is not None
     return {
-        "another key": Seal(theirs, "sco-session").close(ada),
-        "another purpose": Seal(ours, "sco-sign-in").close(ada),
-        "over": Seal(ours, "sco-session").close(ada | {"exp": clock().timestamp() - 1}),
+        "another key": Seal(b"another key of thirty-two bytes!", COOKIE).close(said),
+        "another purpose": Seal(SESSION_KEY.encode(), "sco-sign-in").close(said),
+        "over": session_until(clock() - timedelta(seconds=1)),
         "no cookie": "x",
         "plain": '{"sub": "ada"}',
         "five dots": "a.b.c.d.e",
         "large": "a" * 5000,
-        "changed": Seal(ours, "sco-session").close(ada)[:-2] + "AA",
+        "changed": f"{good[:-2]}AA",
         "not encrypted": "eyJhbGciOiJub25lIn0.e30.",
     }
 
@@ -320,6 +296,11 @@ async def test_a_session_that_we_did_not_give_is_none(person: Person, name: str)
     forged = forged_sessions(person.clock)[name]
     answer = await person.http.get(PATH, headers={"Cookie": f"sco-session={forged}"})
     problem(answer, 401, "invalid_token")
+
+
+async def test_a_session_that_we_gave_is_one(person: Person) -> None:
+    sealed = session_until(person.clock() + timedelta(hours=1))
+    assert (await person.http.get(PATH, headers={"Cookie": f"{COOKIE}={sealed}"})).status_code == 200
 
 
 async def test_a_session_changes_something_from_our_own_pages_only(person: Person) -> None:
@@ -365,7 +346,7 @@ async def test_a_server_that_knows_tokens_only_says_so() -> None:
 async def test_an_issuer_that_is_away_is_told_to_a_person() -> None:
     clock = Clock(datetime.now(UTC))
     with IssuerHandle.start_in_thread() as gone:
-        sign_in = sign_in_with(gone, clock)
+        sign_in = sign_in_at(gone, clock)
     async with bare(clock, sign_in) as service:
         page = await service.http.get("/sign-in", headers=PAGE)
     assert page.status_code == 503
@@ -397,16 +378,6 @@ def test_a_principal_cannot_be_changed() -> None:
 async def test_another_key_ends_every_session(issuer: IssuerHandle, person: Person) -> None:
     await person.sign_in("ada")
     sealed = person.http.cookies["sco-session"]
-    trust = Trust(issuer.url, AUDIENCE)
-    keys = IssuerKeys(issuer.url)
-    screens = screens_of(
-        trust,
-        keys,
-        client_id=SCREENS,
-        client_secret=None,
-        session_key=SecretStr("f" * 32),
-        now=person.clock,
-    )
-    async with bare(person.clock, SignIn(TokenVerifier(trust, keys, person.clock), screens)) as other:
+    async with bare(person.clock, sign_in_at(issuer, person.clock, key="f" * 32)) as other:
         answer = await other.http.get(PATH, headers={"Cookie": f"sco-session={sealed}"})
     assert answer.status_code == 401
