@@ -18,7 +18,7 @@ COLD_STARTS = Counter(
 )
 PLACE_SECONDS = Histogram(
     "sco_model_place_seconds",
-    "Time of a model placement, from its start to its commit",
+    "Time to decide a model placement and keep its memory, without the commit",
     buckets=BUCKETS_SECONDS,
 )
 CONTENDED = Counter(

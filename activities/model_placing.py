@@ -90,9 +90,8 @@ class ModelPlacing:
 
         The placement is durable when this returns. A model that has to be loaded is seen to afterwards.
         """
-        with metrics.PLACE_SECONDS.time():
-            async with of_tenant(self._engine, tenant_id).begin() as connection:
-                answer = await self.place_in(connection, tenant_id, wanted, placement_id=placement_id)
+        async with of_tenant(self._engine, tenant_id).begin() as connection:
+            answer = await self.place_in(connection, tenant_id, wanted, placement_id=placement_id)
         if isinstance(answer, Placed):
             self.committed(answer)
         return answer
@@ -103,18 +102,19 @@ class ModelPlacing:
         """The same in the caller's transaction, who tells `committed` once it is.
 
         What was lost to others in the meantime is decided again on fresh data. A pool that still proves to
-        be full when that was tried often enough counts as full.
+        be full when that was tried often enough counts as full; what holds nothing runs into nobody.
         """
-        driver = await driver_of(connection)
-        for attempt in range(ATTEMPTS_WHEN_CONTENDED + 1):
-            read = await self._read(driver, tenant_id, wanted, placement_id)
-            if read.known is not None:
-                return await self._again(read, wanted)
-            last = attempt == ATTEMPTS_WHEN_CONTENDED
-            answer = await self._decide(tenant_id, wanted, placement_id, read, give_up=last)
-            if isinstance(answer, Refused) or await _hold(driver, answer.record):
-                return answer
-        raise AssertionError("a decision that holds nothing runs into nobody")
+        driver, lost = await driver_of(connection), 0
+        with metrics.PLACE_SECONDS.time():
+            while True:
+                read = await self._read(driver, tenant_id, wanted, placement_id)
+                if read.known is not None:
+                    return await self._again(read, wanted)
+                give_up = lost >= ATTEMPTS_WHEN_CONTENDED
+                answer = await self._decide(tenant_id, wanted, placement_id, read, give_up=give_up)
+                if isinstance(answer, Refused) or await _hold(driver, answer.record):
+                    return answer
+                lost += 1
 
     def committed(self, answer: Placed) -> None:
         """Count an answer whose transaction is committed, and see to what it needs."""
