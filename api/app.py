@@ -41,7 +41,7 @@ from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import is_open, require_needs
 from api.sign_in.setup import SignIn
-from api.web import audit_pages, pages, pool_pages, serving_pages
+from api.web import audit_pages, pages, pool_pages, serving_pages, warm_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
 BEARER = {
@@ -131,7 +131,7 @@ def routes() -> FastAPI:
         status,
     ):
         app.include_router(module.router)
-    for page in (pages, pool_pages, serving_pages, audit_pages, screens):
+    for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, screens):
         app.include_router(page.router, include_in_schema=False)
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

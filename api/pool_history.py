@@ -19,11 +19,12 @@ from domain.serving.usage import CURRENCY
 from store import cached_models, registry, serving_history
 from store.engine import Connection
 from store.serving_pools import PoolName
-from store.tables import LoadCause, LoadOutcome, ModelState
+from store.tables import LoadCause, LoadOutcome, ModelState, WarmStatus
 from wire import events
 
 router = APIRouter(prefix=POOLS, tags=["compute pools"])
 MAX_LOADS = 20
+MAX_REQUESTS = 10
 MAX_EVENTS = 30
 USAGE_DAYS = 7
 
@@ -54,6 +55,19 @@ class LoadView(View):
     problem: str | None
 
 
+class WarmedView(View):
+    """One request to warm a model, and what became of it."""
+
+    request_id: UUID
+    model: str
+    vram_gb: int
+    status: WarmStatus
+    problem: str | None
+    requested_by: str
+    requested_at: datetime
+    finished_at: datetime | None
+
+
 class PoolEventView(View):
     """One event of a pool. `text` says it to a person, `data` to a program."""
 
@@ -73,13 +87,14 @@ class UsageDayView(View):
 
 
 class PoolHistory(View):
-    """The models on a pool now, its newest loads and events, and the last days of its service.
+    """The models on a pool now, its newest loads, requests and events, and the last days of its service.
 
     It is its owner's: of another tenant's pool that is shared, all of it is empty.
     """
 
     models: tuple[ModelOnPool, ...]
     loads: tuple[LoadView, ...]
+    requests: tuple[WarmedView, ...]
     events: tuple[PoolEventView, ...]
     usage: tuple[UsageDayView, ...]
 
@@ -97,17 +112,19 @@ async def get_pool_history(
 async def pool_history(connection: Connection, deps: Deps, tenant_id: str, pool: Pool) -> PoolHistory:
     """The history of a pool as a tenant may see it."""
     if pool.tenant_id != tenant_id:
-        return PoolHistory(models=(), loads=(), events=(), usage=())
+        return PoolHistory(models=(), loads=(), requests=(), events=(), usage=())
     name = PoolName(pool.tenant_id, pool.pool_id)
     today = deps.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     since = today - timedelta(days=USAGE_DAYS - 1)
     models = await cached_models.of_pool(connection, name)
     loads = await serving_history.loads_of(connection, name, MAX_LOADS)
+    requests = await serving_history.requests_of(connection, name, MAX_REQUESTS)
     told = await serving_history.events_of(connection, name, MAX_EVENTS)
     usage = await serving_history.usage_of(connection, name, since)
     return PoolHistory(
         models=tuple(ModelOnPool.model_validate(one) for one in models),
         loads=tuple(LoadView.model_validate(one) for one in loads),
+        requests=tuple(WarmedView.model_validate(one) for one in requests),
         events=tuple(_event(one) for one in told),
         usage=tuple(
             UsageDayView(day=one.day, seconds=one.seconds, amount=money(one.amount_usd, CURRENCY))

@@ -11,7 +11,16 @@ import sqlalchemy as sa
 
 from store.engine import Connection
 from store.serving_pools import PoolName
-from store.tables import LoadCause, LoadOutcome, model_loads, outbox, usage_records
+from store.tables import (
+    LoadCause,
+    LoadOutcome,
+    WarmStatus,
+    model_loads,
+    outbox,
+    usage_records,
+    warm_requests,
+)
+from store.warm_requests import WarmRequest
 from wire.payloads import PAYLOADS
 
 # What is told of a pool has its id as the key; a placement or a workload may be named like a pool.
@@ -58,6 +67,18 @@ async def loads_of(connection: Connection, name: PoolName, limit: int) -> list[P
         .limit(limit)
     )
     return [_load(row) for row in await connection.execute(query)]
+
+
+async def requests_of(connection: Connection, name: PoolName, limit: int) -> list[WarmRequest]:
+    """The newest requests to warm a model, newest first."""
+    query = (
+        sa.select(*(warm_requests.c[field] for field in WarmRequest._fields))
+        .where(warm_requests.c.tenant_id == name.tenant_id, warm_requests.c.pool_id == name.pool_id)
+        .order_by(warm_requests.c.requested_at.desc(), warm_requests.c.request_id)
+        .limit(limit)
+    )
+    rows = [WarmRequest(*row) for row in await connection.execute(query)]
+    return [one._replace(status=WarmStatus(one.status)) for one in rows]
 
 
 async def events_of(connection: Connection, name: PoolName, limit: int) -> list[PoolEvent]:

@@ -36,7 +36,11 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/placements"): OPERATE,
     ("POST", "/placements/{workloadId}/replay"): READ,
     # The forms of the screens: each does what one of the above does.
+    ("POST", "/ui/pools/{poolId}/warm"): ADMINISTER,
     ("POST", "/ui/pools/{poolId}/{step}"): ADMINISTER,
+    ("POST", "/ui/warm-profiles"): ADMINISTER,
+    ("POST", "/ui/warm-profiles/{profileId}"): ADMINISTER,
+    ("POST", "/ui/warm-profiles/{profileId}/remove"): ADMINISTER,
 }
 
 

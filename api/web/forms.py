@@ -67,6 +67,12 @@ class WhyForm(Form):
     replay: bool = False
 
 
+class TokenForm(Form):
+    """A page of a listing that goes on by tokens; `after` is the one of the page before."""
+
+    after: Annotated[str, Field(max_length=MAX_TOKEN)] | None = None
+
+
 class CandidateForm(Form):
     """Which pools of one model's placement to show."""
 
@@ -74,8 +80,8 @@ class CandidateForm(Form):
     reason: Reason | None = None
 
 
-class ModelPlacementForm(Form):
-    """Which placements of models to show; `after` is the token of the page before."""
+class ModelPlacementForm(TokenForm):
+    """Which placements of models to show."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, validate_by_name=True)
 
@@ -84,7 +90,6 @@ class ModelPlacementForm(Form):
     deployment_id: DeploymentId | None = None
     model: ModelName | None = None
     pool_id: PoolId | None = None
-    after: Annotated[str, Field(max_length=MAX_TOKEN)] | None = None
 
 
 class Sheet(NamedTuple):

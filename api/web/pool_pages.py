@@ -17,9 +17,10 @@ from api.pool_life import OwnerQuery, PoolDetail, pool_detail
 from api.pools import PoolView, pool_views
 from api.problems import Problem
 from api.sign_in.principal import ADMINISTER
+from api.warm_requests import WarmBody, warm_model
 from api.web.forms import PoolForm, rows_of, sheet
-from api.web.posted import Sent
-from api.web.render import may, page
+from api.web.posted import Sent, checked, wrong_value
+from api.web.render import LOOK_AGAIN, may, page
 from domain.placement.scoring import PoolScore
 from domain.pool import PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.pool_life import PoolAction
@@ -123,6 +124,22 @@ async def show_pool(
     return await _pool_page(request, deps, tenant_id, (owner_id or tenant_id, pool_id))
 
 
+@router.post(UI_POOLS + "/{poolId}/warm")
+async def warm_pool(
+    request: Request, pool_id: PoolPath, sent: Sent, deps: Uses, tenant_id: Tenant
+) -> Response:
+    """Ask for a model on one of the tenant's own pools; a refusal is told at the form."""
+    typed = {"model": sent.one("model"), "vramGb": sent.one("vramGb")}
+    try:
+        body = checked(WarmBody, {name: value for name, value in typed.items() if value})
+        await warm_model(pool_id=pool_id, body=body, request=request, deps=deps, tenant_id=tenant_id)
+    except Problem as problem:
+        return await _pool_page(
+            request, deps, tenant_id, (tenant_id, pool_id), problem=problem, warming=typed
+        )
+    return RedirectResponse(f"{UI_POOLS}/{pool_id}#h-warm", HTTPStatus.SEE_OTHER)
+
+
 @router.post(UI_POOLS + "/{poolId}/{step}")
 async def step_pool(
     *, request: Request, pool_id: PoolPath, step: Step, sent: Sent, deps: Uses, tenant_id: Tenant
@@ -138,7 +155,8 @@ async def step_pool(
             if_match=f'"{version}"' if version else None,
         )
     except Problem as problem:
-        return await _pool_page(request, deps, tenant_id, (tenant_id, pool_id), problem=problem)
+        told = Problem(problem.kind, problem.detail, what_to_do=LOOK_AGAIN)
+        return await _pool_page(request, deps, tenant_id, (tenant_id, pool_id), problem=told)
     return RedirectResponse(f"{UI_POOLS}/{pool_id}", HTTPStatus.SEE_OTHER)
 
 
@@ -149,14 +167,16 @@ async def _pool_page(
     name: tuple[str, str],
     *,
     problem: Problem | None = None,
+    warming: Mapping[str, str] | None = None,
 ) -> HTMLResponse:
-    """One pool, named by its owner and id; with `problem` it tells what was refused."""
+    """One pool, named by its owner and id; with `problem` it tells what was refused, of a model to warm."""
     async with deps.snapshot() as connection:
         pool = await registry.find_readable(connection, tenant_id, *name)
         detail = await pool_detail(connection, deps, tenant_id, pool)
         history = await pool_history(connection, deps, tenant_id, pool)
         scores = await _newest_scores(connection, tenant_id)
     is_own = pool.tenant_id == tenant_id
+    administers = is_own and may(request, ADMINISTER)
     return page(
         request,
         "pool.html",
@@ -165,7 +185,12 @@ async def _pool_page(
         pool=detail,
         history=history,
         is_own=is_own,
-        steps=_steps(detail) if may(request, ADMINISTER) else [],
+        steps=_steps(detail) if administers else [],
+        may_warm=administers
+        and detail.state is PoolState.ACTIVE
+        and bool(detail.health and detail.endpoint_ref),
+        warming=warming,
+        wrong={} if problem is None else {error.field: wrong_value(error) for error in problem.errors},
         score=scores.get(pool.pool_id) if is_own else None,
         now=deps.now(),
     )

@@ -18,6 +18,8 @@ from api.sign_in.principal import Need, Principal
 _TEMPLATES = Path(__file__).parent / "templates"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 NONE = "-"
+# What a person does whose page was older than what it showed.
+LOOK_AGAIN = "This page shows it as it is now. Ask again if you still want it."
 SIGN_IN_PATHS = ("/sign-in", "/sign-out")
 
 
@@ -105,8 +107,13 @@ def figure(amount: float) -> str:
     return f"{amount:,.3f}".rstrip("0").rstrip(".")
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def clock(text: str) -> str:
+    """`22:00` of `22:00:00`; other seconds stay."""
+    return text.removesuffix(":00") if text.count(":") > 1 else text
 
 
 def words(code: str | None) -> str:
@@ -134,6 +141,7 @@ def _new_environment() -> Environment:
         "words": words,
         "figure": figure,
         "counted": counted,
+        "clock": clock,
     }
     return made
 

@@ -129,7 +129,7 @@ async def test_another_tenant_sees_of_a_shared_pool_what_it_may_and_of_others_no
         assert [one.attributes["action"] for one in page.all("form")] == ["/sign-out"]
         await seen_by(acme, f"/ui/pools/{BUSY}?tenantId={PLATFORM}", 404)
         history = await acme.get(f"/factory/compute-pools/gpu-shared/history?tenantId={PLATFORM}")
-        assert history.json() == {"models": [], "loads": [], "events": [], "usage": []}
+        assert history.json() == {"models": [], "loads": [], "requests": [], "events": [], "usage": []}
     async with scene.door.as_(tenant_id="beta") as beta:
         placed = await scene.place()
         await seen_by(beta, f"/ui/model-placements/{placed['placementId']}", 404)
