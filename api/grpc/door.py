@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -82,9 +83,8 @@ class Door(ServerInterceptor):
             seconds = call.seconds_left()
             if seconds <= 0:
                 raise Refused(StatusCode.DEADLINE_EXCEEDED, LATE)
-            with ends_in(seconds):
-                async with asyncio.timeout(seconds), self._rooms.admission.turn(call.who.tenant_id):
-                    return await method(request, call)
+            async with _deadline(seconds), self._rooms.admission.turn(call.who.tenant_id):
+                return await method(request, call)
 
         return await self._answered(name, need, work, context)
 
@@ -108,9 +108,29 @@ class Door(ServerInterceptor):
             code = StatusCode.OK
             return answer
         except Exception as error:
+            if context.cancelled():
+                # What the work stumbled over when its caller left is nobody's failure.
+                raise asyncio.CancelledError from error
             refused = refusal_of(error) or unforeseen(call.request_id)
             code = refused.code
             log_failed(call, refused, error)
         finally:
             self._metrics.answered(call, code, stream=stream)
         return await refuse(context, refused, call.request_id)
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    """End what happens in this block in time, with `TimeoutError`.
+
+    A transaction that is cut off may end with an error of its own, about a connection that is gone.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        with ends_in(seconds):
+            async with limit:
+                yield
+    except Exception as error:
+        if limit.expired():
+            raise TimeoutError from error
+        raise

@@ -22,7 +22,7 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from lab.bench import active, bulk, durable, faults, growth, planner, rebuild
+from lab.bench import active, bulk, durable, faults, growth, grpc_calls, place_hand, planner, rebuild
 from lab.bench.report import Figure, show, write
 from lab.bring_up import bring_up
 from lab.cloud.admin_client import AdminClient
@@ -44,7 +44,7 @@ def run(output: Path, console: Console) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     console.print("planner: decisions per second of the rule alone")
     figures = planner.measure()
-    for measure in (_decisions, _way_to_active, _rebuilding, _faults):
+    for measure in (_decisions, _way_to_active, _rebuilding, _faults, _placing_hand, _model_placements):
         with _fresh_stack() as stack:
             figures += asyncio.run(measure(stack, console.print))
     show(console, figures)
@@ -126,6 +126,24 @@ async def _rebuilding(stack: Stack, echo: Echo) -> list[Figure]:
 async def _faults(stack: Stack, echo: Echo) -> list[Figure]:
     echo(f"faults: {faults.CASES} cases of the fault matrix")
     figures = await asyncio.to_thread(faults.measure, stack, echo)
+    _show(figures, echo)
+    return figures
+
+
+async def _placing_hand(stack: Stack, echo: Echo) -> list[Figure]:
+    echo(f"hand: placements of models among {grpc_calls.POOLS} pools, without a door in front")
+    async with _database(stack, "hand") as (engine, dsn):
+        await grpc_calls.prepare(engine)
+        figures = await place_hand.measure(engine, dsn)
+    _show(figures, echo)
+    return figures
+
+
+async def _model_placements(stack: Stack, echo: Echo) -> list[Figure]:
+    echo(f"grpc: placements of models while {grpc_calls.POOLS} pools report")
+    async with _database(stack, "grpc") as (engine, dsn):
+        await grpc_calls.prepare(engine)
+        figures = await asyncio.to_thread(grpc_calls.measure, stack, dsn)
     _show(figures, echo)
     return figures
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from lab.bench import durable, faults, growth, planner, rebuild, run
+from lab.bench import durable, faults, growth, grpc_calls, planner, rebuild, run
 from lab.bench.report import Figure, percentile, write
 from lab.stack.stack import Stack
 
@@ -90,3 +91,18 @@ def test_faults_are_lived_through_and_counted(monkeypatch: pytest.MonkeyPatch, o
     assert figures["provider_fault_cases"] == 4
     assert figures["provider_fault_leaks"] == 0
     assert 0 < figures["provider_rate_over_budget_max"] <= 1
+
+
+def test_placements_over_grpc_are_measured_while_pools_report(
+    monkeypatch: pytest.MonkeyPatch, own_stack: Stack
+) -> None:
+    small = {"POOLS": 6, "REPORT_SECONDS": 0.5, "OPEN_RATES": (10,), "OPEN_SECONDS": 1.0, "MOST_SECONDS": 1.0}
+    for name, value in small.items():
+        monkeypatch.setattr(grpc_calls, name, value)
+    figures = asyncio.run(run._model_placements(own_stack, lambda line: None))
+    assert {one.name for one in figures} == {"place_grpc_per_s", "place_grpc_p95_ms_at_10"}
+    for one in figures:
+        assert one.value > 0
+        accepted = re.search(r"\((\d+) accepted, 0 refused\); calls refused: none", one.method)
+        assert accepted is not None, one.method
+        assert int(accepted[1]) >= 6

@@ -146,6 +146,8 @@ async def grpc_door(
     )
     port = await server.start("127.0.0.1:0", None)
     address = f"127.0.0.1:{port}"
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield GrpcDoor(server, serving, clock, registry, channel, address)
-    await server.stop(STOP_SECONDS)
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield GrpcDoor(server, serving, clock, registry, channel, address)
+    finally:
+        await server.stop(STOP_SECONDS)

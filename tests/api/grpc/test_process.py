@@ -8,10 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,31 +20,26 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import ValidationError
 
+from api.grpc.settings import GrpcSettings, TlsRefused, told
 from lab.issuer import IssuerHandle
 from store.engine import Engine
 from tests.activities.model_placing import ServingEstate
-from tests.api.grpc.door import asked, report, tenant_login, until
+from tests.api.grpc.door import asked, report, until
+from tests.api.grpc.processes import COMMAND, PATIENCE_SECONDS, ROOT, environment, serving
 from tests.estates import Clock
 from wire.proto import control_pb2 as pb
 from wire.proto.control_pb2_grpc import ComputePoolsStub
 
-ROOT = Path(__file__).parents[3]
-PATIENCE_SECONDS = 60
 TENANT = "tenant-a"
 NOWHERE = "postgresql://u:hidden@127.0.0.1:9/x"
-
-
-def environment(**settings: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SCO_")}
-    given = {"SCO_OIDC_ISSUER": "http://127.0.0.1:9", "SCO_OIDC_AUDIENCE": "sco-api", "SCO_GRPC_PORT": "0"}
-    return clean | given | settings
 
 
 def refused(code: int, **settings: str) -> str:
     """What the process says when it does not start."""
     ended = subprocess.run(
-        [sys.executable, "-m", "api.grpc.main"],
+        COMMAND,
         env=environment(**settings),
         cwd=ROOT,
         capture_output=True,
@@ -69,96 +60,56 @@ def test_it_names_every_setting_that_is_wrong() -> None:
     assert "SCO_OIDC_AUDIENCE" in told
 
 
-def test_without_tls_it_listens_on_loopback_only() -> None:
-    for host in ("0.0.0.0", "::", "192.0.2.7", "example.com"):
-        told = refused(2, SCO_DATABASE_URL=NOWHERE, SCO_GRPC_HOST=host)
-        assert "SCO_GRPC_TLS_CERT" in told, host
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings that are enough, and none in the environment."""
+    for name in [name for name in os.environ if name.startswith("SCO_")]:
+        monkeypatch.delenv(name)
+    return {"database_url": NOWHERE, "oidc_issuer": "http://127.0.0.1:9", "oidc_audience": "sco-api"}
 
 
-def test_half_of_tls_is_none(tmp_path: Path) -> None:
-    told = refused(2, SCO_DATABASE_URL=NOWHERE, SCO_GRPC_TLS_CERT=str(tmp_path / "cert.pem"))
-    assert "go together" in told
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com"])
+def test_without_tls_it_listens_on_loopback_only(clean: dict[str, Any], host: str, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError) as wrong:
+        GrpcSettings(**clean, grpc_host=host)
+    (told_,) = told(wrong.value)
+    assert "SCO_GRPC_TLS_CERT" in told_
+    tls: dict[str, Any] = {"grpc_tls_cert": tmp_path / "cert.pem", "grpc_tls_key": tmp_path / "key.pem"}
+    assert GrpcSettings(**clean, grpc_host=host, **tls).grpc_host == host
 
 
-def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_half_of_tls_is_none(clean: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="go together"):
+        GrpcSettings(**clean, grpc_tls_cert=tmp_path / "cert.pem")
+
+
+def test_a_certificate_that_is_none_is_refused(clean: dict[str, Any], tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    settings = {"SCO_GRPC_TLS_CERT": str(cert), "SCO_GRPC_TLS_KEY": str(key)}
-    assert "no readable pair" in refused(2, SCO_DATABASE_URL=NOWHERE, **settings)
+    settings = GrpcSettings(**clean, grpc_tls_cert=cert, grpc_tls_key=key)
+    with pytest.raises(TlsRefused, match="no readable pair"):
+        settings.credentials()
     write_certificate(cert, key)
+    assert settings.credentials() is not None
     write_certificate(tmp_path / "other.pem", key)
-    assert "no readable pair" in refused(2, SCO_DATABASE_URL=NOWHERE, **settings)
+    with pytest.raises(TlsRefused, match="no readable pair"):
+        settings.credentials()
+
+
+def test_an_address_has_a_port_behind_any_host(clean: dict[str, Any]) -> None:
+    assert GrpcSettings(**clean).address == "127.0.0.1:8081"
+    assert GrpcSettings(**clean, grpc_host="::1").address == "[::1]:8081"
+
+
+def test_files_that_are_wrong_refuse_the_start(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("model_placement: {hold_seconds: soon}")
+    assert "SCO_POLICY_FILE" in refused(2, SCO_DATABASE_URL=NOWHERE, SCO_POLICY_FILE=str(wrong))
+    tls = {"SCO_GRPC_TLS_CERT": str(wrong), "SCO_GRPC_TLS_KEY": str(wrong)}
+    assert "SCO_GRPC_TLS_CERT" in refused(2, SCO_DATABASE_URL=NOWHERE, **tls)
 
 
 def test_a_login_that_sees_everybodys_rows_is_refused(dsn: str) -> None:
     assert "superuser" in refused(2, SCO_DATABASE_URL=dsn)
-
-
-def test_an_address_that_is_taken_is_told(dsn: str) -> None:
-    with tenant_login(dsn) as own, socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert "cannot listen" in refused(1, SCO_DATABASE_URL=own, SCO_GRPC_PORT=port)
-
-
-def test_policy_and_secrets_files_are_checked(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("model_placement: {hold_seconds: soon}")
-    for name in ("SCO_POLICY_FILE", "SCO_SECRETS_FILE"):
-        assert name in refused(2, SCO_DATABASE_URL=NOWHERE, **{name: str(wrong)})
-
-
-@dataclass
-class Running:
-    """A process that serves on `port`."""
-
-    process: subprocess.Popen[str]
-    port: int
-    lines: list[dict[str, Any]]
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-
-@contextmanager
-def serving(**settings: str) -> Iterator[Running]:
-    """A served process; it must end well at the end of the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "api.grpc.main"],
-        env=environment(**settings),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    running = Running(process, 0, [])
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            running.lines.append(json.loads(line))
-            if running.lines[-1]["event"] == "serving":
-                running.port = running.lines[-1]["port"]
-                break
-        assert running.port, running.lines
-        yield running
-    finally:
-        running.stop()
-        _, rest = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, rest
-    running.lines += [json.loads(line) for line in rest.splitlines()]
-
-
-@pytest.fixture
-def issuer() -> Iterator[IssuerHandle]:
-    with IssuerHandle.start_in_thread() as running:
-        yield running
-
-
-@pytest.fixture
-def own_dsn(dsn: str) -> Iterator[str]:
-    with tenant_login(dsn) as own:
-        yield own
 
 
 def free_port() -> int:
@@ -205,6 +156,11 @@ async def test_it_serves_whom_the_issuer_knows_and_answers_open_streams_when_it_
                 shown = (await http.get(f"http://127.0.0.1:{metrics_port}/metrics")).text
             assert 'sco_grpc_requests_total{code="OK",method="Place"} 1.0' in shown
             assert 'sco_pool_reports_total{outcome="written"} 1.0' in shown
+            # Two servers on one port would each get half of the calls.
+            second = await asyncio.to_thread(
+                refused, 1, SCO_DATABASE_URL=own_dsn, SCO_GRPC_PORT=str(running.port)
+            )
+            assert "cannot listen" in second
             running.stop()
             answer = await stream
             assert (answer.accepted, answer.ended_by) == (1, pb.STREAM_END_SERVER_STOPS)
@@ -216,7 +172,7 @@ async def test_it_serves_whom_the_issuer_knows_and_answers_open_streams_when_it_
 
 def test_it_waits_for_a_database_that_is_away_and_ends_when_asked() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "api.grpc.main"],
+        COMMAND,
         env=environment(SCO_DATABASE_URL=NOWHERE),
         cwd=ROOT,
         stderr=subprocess.PIPE,
@@ -258,13 +214,6 @@ async def test_tls_is_spoken_and_nothing_else(
                 with pytest.raises(grpc.aio.AioRpcError) as error:
                     await ComputePoolsStub(channel).Place(asked(), metadata=signed, timeout=20)
                 assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_another_port_of_the_same_number_is_not_shared(own_dsn: str) -> None:
-    """Two servers on one port would each get half of the calls."""
-    with serving(SCO_DATABASE_URL=own_dsn) as running:
-        told = await asyncio.to_thread(refused, 1, SCO_DATABASE_URL=own_dsn, SCO_GRPC_PORT=str(running.port))
-        assert "cannot listen" in told
 
 
 def write_certificate(cert: Path, key: Path) -> None:
