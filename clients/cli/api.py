@@ -87,8 +87,8 @@ class Api:
     def get(self, where: str, query: Query | None = None) -> Any:
         return self._call("GET", where, query, None)
 
-    def put(self, where: str, body: Body) -> Any:
-        return self._call("PUT", where, None, body)
+    def put(self, where: str, body: Body, *, if_match: str | None = None) -> Any:
+        return self._call("PUT", where, None, body, if_match)
 
     def post(
         self,

@@ -31,6 +31,10 @@ class Failure(Exception):
         self.hints = tuple(hints)
 
 
+class Missing(Failure):
+    """The server has no such thing (404)."""
+
+
 def usage(problem: str, *hints: str) -> Failure:
     """What was asked for is wrong: an option, an argument or a file."""
     return Failure(Exit.USAGE, problem, hints)

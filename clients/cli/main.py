@@ -24,6 +24,7 @@ from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
 from clients.cli.commands.regions import regions
+from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
 from clients.cli.failures import Failure
 from clients.cli.screen import PipeClosed, Screen, output_checked
@@ -61,6 +62,7 @@ app.add_typer(pools.activate, name="activate")
 app.add_typer(pools.drain, name="drain")
 app.add_typer(pools.resume, name="resume")
 app.add_typer(pools.retire, name="retire")
+app.command()(warm)
 app.command()(regions)
 app.command()(status)
 

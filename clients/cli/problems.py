@@ -9,7 +9,7 @@ import httpx2
 from pydantic import ValidationError
 
 from clients.cli.answers import Answer, LeftOut, Unreadable
-from clients.cli.failures import Exit, Failure, unreachable
+from clients.cli.failures import Exit, Failure, Missing, unreachable
 from domain.intake.words import clean, is_mapping, shown
 
 MAX_ERRORS = 20
@@ -74,7 +74,8 @@ def failure_of(response: httpx2.Response, content: bytes, server: str) -> Failur
             code, f"{server} answered {status} with {_kind(response)}: {_start(content)}", (_OTHER_SERVER,)
         )
     said = problem.detail or problem.title
-    return Failure(code, clean(said, _MAX_SHOWN * 4), tuple(_hints(problem, response)))
+    kind = Missing if status == httpx2.codes.NOT_FOUND else Failure
+    return kind(code, clean(said, _MAX_SHOWN * 4), tuple(_hints(problem, response)))
 
 
 def _problem(content: bytes) -> Problem | None:

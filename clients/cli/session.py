@@ -14,12 +14,14 @@ from clients.cli.screen import Screen
 from domain.claim import WorkloadId
 from domain.intake.words import shown
 from domain.pool import Name, PoolId
+from domain.serving.warm_keep import ProfileId
 
 _NAMES: dict[str, TypeAdapter[str]] = {
     "workload": TypeAdapter(WorkloadId),
     "pool": TypeAdapter(PoolId),
     "partition": TypeAdapter(Name),
     "contract": TypeAdapter(Name),
+    "warm profile": TypeAdapter(ProfileId),
 }
 _LETTERS = "a-z, 0-9 and -"
 _RULES = {
@@ -27,6 +29,7 @@ _RULES = {
     "pool": _LETTERS,
     "partition": f"{_LETTERS} and .",
     "contract": f"{_LETTERS} and .",
+    "warm profile": f"{_LETTERS} and .",
 }
 
 

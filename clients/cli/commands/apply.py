@@ -1,4 +1,4 @@
-"""`sco apply`: pools, partitions, contracts and workloads from files."""
+"""`sco apply`: pools, partitions, contracts, workloads and warm profiles from files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 
 from clients.cli.answers import Applied, read
 from clients.cli.api import Api, json_body, path
-from clients.cli.failures import Failure, usage
+from clients.cli.failures import Failure, Missing, usage
 from clients.cli.files import Document, read_documents
 from clients.cli.session import checked_name, session_of
+from clients.cli.warm_answers import Versioned
 from domain.intake.words import shown
 
 API_VERSION = "sco/v1"
@@ -20,11 +21,14 @@ IDENTITY = {
     "Partition": "partitionId",
     "Contract": "contractId",
     "Workload": "workloadId",
+    "WarmProfile": "profileId",
 }
 """The kinds in the order in which they are applied, each with the field that names one.
 
 A partition needs a region that has pools, a workload its partition and its contract.
 """
+SPOKEN = {"WarmProfile": "warm profile"}
+"""Kinds of more than one word, as people say them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,11 @@ class Applicable:
     body: dict[str, object]
 
     def __str__(self) -> str:
-        return f"{self.kind.lower()} {self.name}"
+        return f"{spoken_kind(self.kind)} {self.name}"
+
+
+def spoken_kind(kind: str) -> str:
+    return SPOKEN.get(kind, kind.lower())
 
 
 def apply(
@@ -50,15 +58,17 @@ def apply(
         ),
     ],
 ) -> None:
-    """Apply pools, partitions, contracts and workloads from files.
+    """Apply pools, contracts, workloads and more from files.
 
-    All documents of all files are checked first. Then pools are applied, then partitions, contracts and
-    workloads. The first refusal ends it; what was applied stays, and applying the files again is safe.
+    Kinds are Pool, Partition, Contract, Workload and WarmProfile. All documents of all files are checked
+    first, then applied in this order. The first refusal ends it; what was applied stays, and applying the
+    files again is safe.
 
     \b
     Examples:
       sco apply -f examples/contracts/orders-daily.yaml
       sco apply -f examples/partitions/k8s-eu-west.yaml
+      sco apply -f examples/warm/chat.yaml
       cat pools.yaml contracts.yaml | sco apply -f -
     """
     session = session_of(context)
@@ -68,7 +78,7 @@ def apply(
     pending = sorted(found, key=lambda one: order.index(one.kind))
     for position, one in enumerate(pending):
         try:
-            answer = read(Applied, _send(session.api, one), one.kind.lower())
+            answer = read(Applied, _send(session.api, one), spoken_kind(one.kind))
         except Failure as failure:
             raise _stopped(failure, pending, position) from None
         session.screen.line(f"{one} applied")
@@ -87,9 +97,11 @@ def _applicable(document: Document) -> Applicable:
     field = IDENTITY[kind]
     name = document.fields.get(field)
     if not isinstance(name, str):
-        raise usage(f"{document.place}: {field} is {shown(name)}; the name of the {kind.lower()} is expected")
+        raise usage(
+            f"{document.place}: {field} is {shown(name)}; the name of the {spoken_kind(kind)} is expected"
+        )
     try:
-        checked_name(kind.lower(), name)
+        checked_name(spoken_kind(kind), name)
     except Failure as failure:
         raise usage(f"{document.place}: {field}: {failure.problem}") from None
     in_path = () if kind == "Pool" else (field,)
@@ -113,7 +125,18 @@ def _send(api: Api, one: Applicable) -> Any:
     body = json_body(one.body)
     if one.kind == "Pool":
         return api.post("/factory/compute-pools", body)
+    if one.kind == "WarmProfile":
+        where = path("factory", "warm-profiles", one.name)
+        return api.put(where, body, if_match=_tag_at(api, where))
     return api.put(path(f"{one.kind.lower()}s", one.name), body)
+
+
+def _tag_at(api: Api, where: str) -> str | None:
+    """The tag of what is there now; None where nothing is."""
+    try:
+        return f'"{read(Versioned, api.get(where), where).version}"'
+    except Missing:
+        return None
 
 
 def _stopped(failure: Failure, pending: list[Applicable], position: int) -> Failure:

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from clients.cli import lists_view
+from clients.cli import lists_view, warm_view
 from clients.cli.answers import Contract, Generation, Partition, Placement, Pool, WorkloadSummary, read_all
 from clients.cli.api import Listed, Query, path
 from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output, WorkloadName
 from clients.cli.screen import Format
 from clients.cli.session import Session, checked_name, session_of
+from clients.cli.warm_answers import WarmProfile
 from domain.pool import PoolState, PurchaseModel
 
 get = typer.Typer(
@@ -153,6 +154,25 @@ def generations(
     listed = session.api.listing(where, {}, limit)
     if not _printed(session, listed, output):
         lists_view.generations(session.screen, read_all(Generation, listed.items, "plan generations"))
+    _say_more(session, listed, limit)
+
+
+@get.command("warm-profiles")
+def warm_profiles(
+    context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE
+) -> None:
+    """List warm profiles, by name.
+
+    Each says which models are kept loaded, on how many pools, and when.
+
+    \b
+    Example:
+      sco get warm-profiles
+    """
+    session = session_of(context)
+    listed = session.api.listing("/factory/warm-profiles", {}, limit)
+    if not _printed(session, listed, output):
+        warm_view.profiles(session.screen, read_all(WarmProfile, listed.items, "warm profiles"))
     _say_more(session, listed, limit)
 
 
