@@ -22,14 +22,16 @@ REPORT = sa.text(
       capacity_instances = greatest(c.reserved_instances, r.free + coalesce(o.occupied, 0)),
       free_24h_instances = r.free_24h,
       quota_instances = r.quota,
-      reported_at = :at
+      -- What the provider lists says nothing of an endpoint: its own agent reports.
+      reported_at = CASE WHEN p.endpoint_ref IS NOT NULL AND p.vram_gb > 0 THEN c.reported_at ELSE :at END
     FROM unnest(CAST(:ids AS text[]), CAST(:free AS int[]), CAST(:free_24h AS int[]), CAST(:quota AS int[]))
       AS r (pool_id, free, free_24h, quota)
+    JOIN pools p ON p.tenant_id = :tenant AND p.pool_id = r.pool_id
     LEFT JOIN (
       SELECT pool_id, count(*) AS occupied FROM instances
       WHERE tenant_id = :tenant AND server_id IS NOT NULL AND state IN ('building', 'active', 'releasing')
       GROUP BY pool_id
-    ) o USING (pool_id)
+    ) o ON o.pool_id = r.pool_id
     WHERE c.tenant_id = :tenant AND c.pool_id = r.pool_id
     """
 )

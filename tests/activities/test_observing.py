@@ -143,6 +143,18 @@ async def test_a_pool_that_the_provider_does_not_speak_of_grows_stale(observer: 
     assert await observer.known("reported_at", OTHER) == observer.estate.clock()
 
 
+async def test_an_observation_is_no_report_of_an_endpoint(observer: Observer) -> None:
+    """A pool that serves models is heard of by its agent, whatever the provider lists."""
+    await observer.estate.rows(
+        "UPDATE pools SET endpoint_ref = 'https://gpu.example.net', vram_gb = 80 WHERE pool_id = :p", p=POOL
+    )
+    before = await observer.known("reported_at")
+    observer.estate.clock.move(60)
+    await observer.observe(free=7)
+    assert await observer.known("reported_at") == before
+    assert await observer.known("capacity_instances") == 7 + 3
+
+
 async def test_prices_follow_the_rate_card(observer: Observer) -> None:
     await observer.observe(price="0.123456")
     assert await observer.known("price_per_hour_usd") == Decimal("0.123456")
