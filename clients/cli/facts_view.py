@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from clients.cli.answers import Contract, Pool, RankedPartition, Status
-from clients.cli.lists_view import gpu
+from clients.cli import serving_view
+from clients.cli.answers import Contract, RankedPartition, Status
+from clients.cli.pool_answers import Pool
 from clients.cli.screen import Screen, figures, names
-from clients.cli.texts import duration, moment, number, percent
+from clients.cli.texts import duration, gpu, moment, number, percent
 
 
 def pool(screen: Screen, one: Pool) -> None:
     screen.title(f"pool {one.pool_id}: {one.state}")
-    free = one.capacity_instances - one.reserved_instances
-    discount = 1 - one.price_per_hour_usd / one.guaranteed_price_per_hour_usd
     blocked = one.not_placeable_text or one.not_placeable_reason or "the server gave no reason"
+    group = f", {one.hall}, group {one.group_id} (by {one.group_basis})"
     screen.facts(
         [
             ("takes work", "yes" if one.placeable else f"no: {blocked}"),
-            ("where", f"{one.region}, {one.hall}, group {one.group_id} (by {one.group_basis})"),
+            ("where", one.region + ("" if _stands_alone(one) else group)),
             ("boundary", f"{one.security_boundary}, tenant {one.tenant_id}"),
-            ("kind", f"{one.kind}, {one.purchase_model}, flavor {one.flavor}"),
-            ("instance", _instance(one)),
-            ("price", f"{number(one.price_per_hour_usd)} USD per instance and hour"),
-            (
-                "guaranteed",
-                f"{number(one.guaranteed_price_per_hour_usd)} USD; this pool is {percent(discount)} below it",
-            ),
-            (
-                "free",
-                f"{free:,} of {one.capacity_instances:,} instances; {one.reserved_instances:,} reserved",
-            ),
-            ("utilization", f"{percent(one.utilization)}, queue depth {one.queue_depth:,}"),
+            *(serving_view.facts(one) if one.serves else _instances(one)),
             *_life(one),
-            ("reported", moment(one.reported_at)),
-            ("cold start", f"{one.cold_start_seconds:,} s"),
             ("endpoint", one.endpoint_ref or "none"),
             ("version", f"{one.version}"),
         ]
     )
+
+
+def _stands_alone(one: Pool) -> bool:
+    """A pool outside the private cloud is its own group, in a hall that is the region."""
+    return (one.hall, one.group_id) == (one.region, one.pool_id)
+
+
+def _instances(one: Pool) -> list[tuple[str, str]]:
+    free = one.capacity_instances - one.reserved_instances
+    discount = 1 - one.price_per_hour_usd / one.guaranteed_price_per_hour_usd
+    return [
+        ("kind", f"{one.kind}, {one.purchase_model}, flavor {one.flavor}"),
+        ("instance", _instance(one)),
+        ("price", f"{number(one.price_per_hour_usd)} USD per instance and hour"),
+        (
+            "guaranteed",
+            f"{number(one.guaranteed_price_per_hour_usd)} USD; this pool is {percent(discount)} below it",
+        ),
+        ("free", f"{free:,} of {one.capacity_instances:,} instances; {one.reserved_instances:,} reserved"),
+        ("utilization", f"{percent(one.utilization)}, queue depth {one.queue_depth:,}"),
+        ("reported", moment(one.reported_at)),
+        ("cold start", f"{one.cold_start_seconds:,} s"),
+    ]
 
 
 def _life(one: Pool) -> list[tuple[str, str]]:

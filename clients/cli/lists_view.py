@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clients.cli.answers import Contract, Generation, Partition, Placement, Pool, WorkloadSummary
+from clients.cli import serving_view
+from clients.cli.answers import Contract, Generation, Partition, Placement, WorkloadSummary
+from clients.cli.pool_answers import Pool
 from clients.cli.screen import Column, Screen, figures, names, spare
-from clients.cli.texts import moment, money, number, percent
+from clients.cli.texts import gpu, moment, money, number, percent
 
 _POOL_COLUMNS = (
     *names("POOL", "STATE", "TAKES WORK"),
@@ -23,6 +25,18 @@ _PLACEMENT_COLUMNS = (
 
 
 def pools(screen: Screen, listed: Sequence[Pool]) -> None:
+    """Pools that are launched as instances, and below them those that serve models."""
+    launched = [pool for pool in listed if not pool.serves]
+    serving = [pool for pool in listed if pool.serves]
+    if launched or not serving:
+        _launched(screen, launched)
+    if launched and serving:
+        screen.line()
+    if serving:
+        serving_view.listing(screen, serving)
+
+
+def _launched(screen: Screen, listed: Sequence[Pool]) -> None:
     _table_or_none(
         screen,
         "no pool fits these filters",
@@ -45,10 +59,6 @@ def pools(screen: Screen, listed: Sequence[Pool]) -> None:
             for pool in listed
         ],
     )
-
-
-def gpu(pool: Pool) -> str:
-    return f"{pool.gpu_count}x{pool.gpu_type}" if pool.gpu_count else "-"
 
 
 def workloads(screen: Screen, listed: Sequence[WorkloadSummary]) -> None:

@@ -23,8 +23,8 @@ from clients.cli.commands.claim import claim, place, scale
 from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
+from clients.cli.commands.models import models
 from clients.cli.commands.regions import regions
-from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
 from clients.cli.failures import Failure
 from clients.cli.screen import PipeClosed, Screen, output_checked
@@ -39,10 +39,12 @@ PIPE_CLOSED = 141
 app = typer.Typer(
     name="sco",
     help=(
-        "Run work on capacity that can be taken back: submit claims, see where they run and why."
+        "Run work on capacity that can be taken back, and models on pools that serve them: see where"
+        " they run and why."
         "\n\n\b\nExit codes: 0 ok, 1 refused by the server (of sco audit: findings), 2 wrong usage"
         "\nor unreadable file, 3 no usable answer from the server, 4 waited too long, 5 ended in a"
-        "\nshortfall, 6 a replayed decision differs, 7 an audit that could not see everything."
+        "\nshortfall or found no pool for a model, 6 a replayed decision differs, 7 an audit that"
+        "\ncould not see everything."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -62,7 +64,7 @@ app.add_typer(pools.activate, name="activate")
 app.add_typer(pools.drain, name="drain")
 app.add_typer(pools.resume, name="resume")
 app.add_typer(pools.retire, name="retire")
-app.command()(warm)
+app.add_typer(models, name="models")
 app.command()(regions)
 app.command()(status)
 

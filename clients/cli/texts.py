@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from clients.cli.answers import Money, Totals
+from clients.cli.pool_answers import Pool
 
 
 def number(value: Decimal | int, places: int | None = None) -> str:
@@ -36,6 +37,11 @@ def totals(claim: Totals) -> str:
         f"{count(claim.units, 'unit')}, {number(claim.vcpu)} vCPU,"
         f" {number(claim.memory_gib)} GiB, {count(claim.gpus, 'GPU')}"
     )
+
+
+def gpu(pool: Pool) -> str:
+    """`2xa100`."""
+    return f"{pool.gpu_count}x{pool.gpu_type}" if pool.gpu_count else "-"
 
 
 def count(value: int, one: str, many: str | None = None) -> str:

@@ -54,7 +54,7 @@ def wait_for_placement(
         return Ended(read(Workload, document, "the workload"), document)
 
     with _progress(session.screen) as report:
-        return _poll(
+        return poll(
             session,
             ask,
             lambda one: _has_ended(one.workload, claim_version, since),
@@ -71,8 +71,8 @@ def wait_for_audit(session: Session, audit_id: str, *, seconds: float) -> Audite
         document = session.api.get(path("factory", "audits", audit_id))
         return Audited(read(Audit, document, "the audit"), document)
 
-    with _running(session.screen, f"audit {audit_id} is running") as report:
-        return _poll(
+    with running(session.screen, f"audit {audit_id} is running") as report:
+        return poll(
             session,
             ask,
             lambda one: one.audit.status != RUNNING,
@@ -82,7 +82,7 @@ def wait_for_audit(session: Session, audit_id: str, *, seconds: float) -> Audite
         )
 
 
-def _poll(
+def poll(
     session: Session,
     ask: Callable[[], T],
     has_ended: Callable[[T], bool],
@@ -191,7 +191,7 @@ def _lines(screen: Screen) -> Report:
 
 
 @contextmanager
-def _running(screen: Screen, text: str) -> Iterator[Callable[[float, object], None]]:
+def running(screen: Screen, text: str) -> Iterator[Callable[[float, object], None]]:
     """A clock on a terminal, one line elsewhere."""
     if not screen.err.is_terminal:
         screen.note(f"{duration(0):>6}  {text}")

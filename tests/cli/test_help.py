@@ -40,7 +40,7 @@ COMMANDS = dict(commands())
 
 def sections() -> dict[str, str]:
     """The page's text by the command that its heading names."""
-    parts = re.split(r"^### `(sco [a-z ]+)`$", PAGE, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^### `(sco [a-z -]+)`$", PAGE, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -81,7 +81,8 @@ def test_the_page_explains_every_exit_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sco", *sorted(COMMANDS), "sco get", "sco describe", "sco activate", "sco drain"]
+    "name",
+    ["sco", *sorted(COMMANDS), "sco get", "sco describe", "sco activate", "sco drain", "sco models"],
 )
 def test_help_is_plain_and_has_examples(sco: Sco, name: str) -> None:
     ran = sco(*name.split()[1:], "--help")

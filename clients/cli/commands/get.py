@@ -6,17 +6,23 @@ from typing import Annotated
 
 import typer
 
-from clients.cli import lists_view, warm_view
-from clients.cli.answers import Contract, Generation, Partition, Placement, Pool, WorkloadSummary, read_all
+from clients.cli import lists_view, model_view
+from clients.cli.answers import Contract, Generation, Partition, Placement, WorkloadSummary, read_all
 from clients.cli.api import Listed, Query, path
 from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output, WorkloadName
+from clients.cli.model_answers import ModelPlacement, PlacementState
+from clients.cli.model_waiting import PLACEMENTS
+from clients.cli.pool_answers import Pool
 from clients.cli.screen import Format
 from clients.cli.session import Session, checked_name, session_of
-from clients.cli.warm_answers import WarmProfile
-from domain.pool import PoolState, PurchaseModel
+from domain.pool import PoolKind, PoolState, PurchaseModel
+from domain.serving.health import Health
+from domain.serving.placing import PlacementOutcome
 
 get = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List pools, workloads, contracts and plans."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List pools, workloads, contracts, plans and placements.",
 )
 
 Region = Annotated[
@@ -28,12 +34,23 @@ Hall = Annotated[
 State = Annotated[
     PoolState | None, typer.Option("--state", help="Only pools in this state.", show_default=False)
 ]
-Model = Annotated[
+Purchase = Annotated[
     PurchaseModel | None,
     typer.Option("--purchase-model", help="Only this purchase model.", show_default=False),
 ]
 Sku = Annotated[
     str | None, typer.Option("--sku", metavar="NAME", help="Only this SKU family.", show_default=False)
+]
+Kind = Annotated[PoolKind | None, typer.Option("--kind", help="Only pools of this kind.", show_default=False)]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="TYPE", help="Only this GPU type.", show_default=False)
+]
+PoolHealth = Annotated[
+    Health | None,
+    typer.Option("--health", help="Only pools whose endpoint is known to be so.", show_default=False),
+]
+Stale = Annotated[
+    bool, typer.Option("--stale", help="Only serving pools whose agent has been silent for too long.")
 ]
 
 
@@ -44,17 +61,24 @@ def pools(
     region: Region = None,
     hall: Hall = None,
     state: State = None,
-    purchase_model: Model = None,
+    purchase_model: Purchase = None,
     sku: Sku = None,
+    kind: Kind = None,
+    gpu: Gpu = None,
+    health: PoolHealth = None,
+    stale: Stale = False,
     limit: Limit = DEFAULT_LIMIT,
     output: Output = Format.TABLE,
 ) -> None:
     """List compute pools, by name.
 
+    Pools that serve models are a table of their own, below the others.
+
     \b
     Examples:
       sco get pools --region eu-north --purchase-model reclaimable
       sco get pools --hall eu-north-h1 --sku gp -o json
+      sco get pools --kind cloud_gpu --health degraded
     """
     query: Query = {
         "region": region,
@@ -62,6 +86,10 @@ def pools(
         "state": state,
         "purchaseModel": purchase_model,
         "skuFamily": sku,
+        "kind": kind,
+        "gpuType": gpu,
+        "health": health,
+        "stale": stale or None,
     }
     session = session_of(context)
     listed = session.api.listing("/factory/compute-pools", query, limit)
@@ -102,7 +130,7 @@ def contracts(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Outp
 
 @get.command()
 def partitions(context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE) -> None:
-    """List partitions: one scheduler cluster in one region each.
+    """List partitions: one scheduler in one region each.
 
     \b
     Example:
@@ -157,22 +185,51 @@ def generations(
     _say_more(session, listed, limit)
 
 
-@get.command("warm-profiles")
-def warm_profiles(
-    context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE
+@get.command("model-placements")
+def model_placements(
+    context: typer.Context,
+    *,
+    outcome: Annotated[
+        PlacementOutcome | None,
+        typer.Option("--outcome", help="Only placements with this outcome.", show_default=False),
+    ] = None,
+    state: Annotated[
+        PlacementState | None,
+        typer.Option("--state", help="Only placements in this state.", show_default=False),
+    ] = None,
+    deployment: Annotated[
+        str | None,
+        typer.Option("--deployment", metavar="NAME", help="Only this deployment.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Only this model.", show_default=False),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option("--pool", metavar="POOL", help="Only where this pool was chosen.", show_default=False),
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    output: Output = Format.TABLE,
 ) -> None:
-    """List warm profiles, by name.
-
-    Each says which models are kept loaded, on how many pools, and when.
+    """List placements of models, newest first.
 
     \b
-    Example:
-      sco get warm-profiles
+    Examples:
+      sco get model-placements --state held
+      sco get model-placements --outcome no_capacity --model llama3.3:70b
     """
+    query: Query = {
+        "outcome": outcome,
+        "state": state,
+        "deploymentId": deployment,
+        "model": model,
+        "poolId": None if pool is None else checked_name("pool", pool),
+    }
     session = session_of(context)
-    listed = session.api.listing("/factory/warm-profiles", {}, limit)
+    listed = session.api.listing(path(*PLACEMENTS), query, limit)
     if not _printed(session, listed, output):
-        warm_view.profiles(session.screen, read_all(WarmProfile, listed.items, "warm profiles"))
+        model_view.listing(session.screen, read_all(ModelPlacement, listed.items, "placements"))
     _say_more(session, listed, limit)
 
 

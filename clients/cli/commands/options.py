@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -17,6 +18,9 @@ Output = Annotated[
 PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
 WorkloadName = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="The workload's name.", show_default=False)
+]
+PlacementId = Annotated[
+    UUID, typer.Argument(metavar="PLACEMENT", help="The placement's id.", show_default=False)
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the claim is placed or fell short.")]
 Timeout = Annotated[

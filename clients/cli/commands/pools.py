@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from clients.cli.answers import Pool, read
+from clients.cli.answers import read
 from clients.cli.api import path
 from clients.cli.commands.options import PoolName
 from clients.cli.facts_view import held_text
+from clients.cli.pool_answers import Pool
 from clients.cli.session import Session, checked_name, session_of
 
 
