@@ -25,6 +25,7 @@ from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
 from clients.cli.commands.models import models
 from clients.cli.commands.regions import regions
+from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
 from clients.cli.failures import Failure
 from clients.cli.screen import PipeClosed, Screen, output_checked
@@ -65,6 +66,7 @@ app.add_typer(pools.drain, name="drain")
 app.add_typer(pools.resume, name="resume")
 app.add_typer(pools.retire, name="retire")
 app.add_typer(models, name="models")
+app.command()(warm)
 app.command()(regions)
 app.command()(status)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clients.cli import lists_view, model_view
+from clients.cli import lists_view, model_view, warm_view
 from clients.cli.answers import Contract, Generation, Partition, Placement, WorkloadSummary, read_all
 from clients.cli.api import Listed, Query, path
 from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output, WorkloadName
@@ -15,6 +15,7 @@ from clients.cli.model_waiting import PLACEMENTS
 from clients.cli.pool_answers import Pool
 from clients.cli.screen import Format
 from clients.cli.session import Session, checked_name, session_of
+from clients.cli.warm_answers import WarmProfile
 from domain.pool import PoolKind, PoolState, PurchaseModel
 from domain.serving.health import Health
 from domain.serving.placing import PlacementOutcome
@@ -230,6 +231,25 @@ def model_placements(
     listed = session.api.listing(path(*PLACEMENTS), query, limit)
     if not _printed(session, listed, output):
         model_view.listing(session.screen, read_all(ModelPlacement, listed.items, "placements"))
+    _say_more(session, listed, limit)
+
+
+@get.command("warm-profiles")
+def warm_profiles(
+    context: typer.Context, limit: Limit = DEFAULT_LIMIT, output: Output = Format.TABLE
+) -> None:
+    """List warm profiles, by name.
+
+    Each says which models are kept loaded, on how many pools, and when.
+
+    \b
+    Example:
+      sco get warm-profiles
+    """
+    session = session_of(context)
+    listed = session.api.listing("/factory/warm-profiles", {}, limit)
+    if not _printed(session, listed, output):
+        warm_view.profiles(session.screen, read_all(WarmProfile, listed.items, "warm profiles"))
     _say_more(session, listed, limit)
 
 
