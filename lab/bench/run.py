@@ -22,7 +22,18 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from lab.bench import active, bulk, durable, faults, growth, grpc_calls, place_hand, planner, rebuild
+from lab.bench import (
+    active,
+    bulk,
+    durable,
+    faults,
+    growth,
+    grpc_calls,
+    place_hand,
+    planner,
+    pool_reads,
+    rebuild,
+)
 from lab.bench.report import Figure, show, write
 from lab.bring_up import bring_up
 from lab.cloud.admin_client import AdminClient
@@ -144,8 +155,11 @@ async def _model_placements(stack: Stack, echo: Echo) -> list[Figure]:
     async with _database(stack, "grpc") as (engine, dsn):
         await grpc_calls.prepare(engine)
         figures = await asyncio.to_thread(grpc_calls.measure, stack, dsn)
-    _show(figures, echo)
-    return figures
+        _show(figures, echo)
+        echo(f"reads: lists and single pools over REST, {pool_reads.PER_SECOND}/s")
+        reads = await asyncio.to_thread(pool_reads.measure, stack, dsn)
+    _show(reads, echo)
+    return figures + reads
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from lab.bench import durable, faults, growth, grpc_calls, planner, rebuild, run
+from lab.bench import durable, faults, growth, grpc_calls, planner, pool_reads, rebuild, run
 from lab.bench.report import Figure, percentile, write
 from lab.stack.stack import Stack
 
@@ -99,9 +99,15 @@ def test_placements_over_grpc_are_measured_while_pools_report(
     small = {"POOLS": 6, "REPORT_SECONDS": 0.5, "OPEN_RATES": (10,), "OPEN_SECONDS": 1.0, "MOST_SECONDS": 1.0}
     for name, value in small.items():
         monkeypatch.setattr(grpc_calls, name, value)
+    for name, figure_of_it in {"PER_SECOND": 10, "SECONDS": 1.0, "WARM_UP_SECONDS": 0.5}.items():
+        monkeypatch.setattr(pool_reads, name, figure_of_it)
     figures = asyncio.run(run._model_placements(own_stack, lambda line: None))
-    assert {one.name for one in figures} == {"place_grpc_per_s", "place_grpc_p95_ms_at_10"}
-    for one in figures:
+    names = {one.name for one in figures}
+    assert names == {"place_grpc_per_s", "place_grpc_p95_ms_at_10", "pool_reads_p99_ms_at_100"}
+    reads = next(one for one in figures if one.name == "pool_reads_p99_ms_at_100")
+    assert reads.value > 0
+    assert "; 0 refused" in reads.method
+    for one in (each for each in figures if each.name.startswith("place_grpc")):
         assert one.value > 0
         accepted = re.search(r"\((\d+) accepted, 0 refused\); calls refused: none", one.method)
         assert accepted is not None, one.method
