@@ -1,7 +1,7 @@
 """The gRPC door as a process: `sco-grpc`, or `python -m api.grpc.main`.
 
 It is a process of its own because somebody's request waits for a placement: the REST API may have megabytes
-of a claim to read, and meanwhile its event loop does nothing else.
+of a claim to read, and whatever else is in its process then waits for the interpreter.
 """
 
 from __future__ import annotations

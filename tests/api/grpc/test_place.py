@@ -10,6 +10,8 @@ import grpc
 import pytest
 from grpc import StatusCode
 
+from activities.model_placing import PlaceRefusal
+from api.grpc.service import REFUSED_AS
 from tests.activities.model_placing import ACME, PLATFORM
 from tests.api.grpc.door import GrpcDoor, asked, stamp
 from wire.proto import control_pb2 as pb
@@ -178,3 +180,7 @@ async def test_a_wrong_value_is_told_with_its_field(
     )
     assert told in text
     assert "allowed" in text
+
+
+def test_every_refusal_of_the_hand_has_its_status() -> None:
+    assert set(REFUSED_AS) == set(PlaceRefusal)
