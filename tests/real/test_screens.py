@@ -73,8 +73,8 @@ async def test_bars_and_tables_have_a_size(visit: Visit, site: Site) -> None:
 
 async def test_a_table_wider_than_a_phone_is_scrolled_by_keyboard(visit: Visit, site: Site) -> None:
     visitor = await visit(site.address, **PHONE)
-    await visitor.open("/ui/pools")
-    region = visitor.page.get_by_role("region", name="Pools")
+    await visitor.open("/ui/workloads")
+    region = visitor.page.get_by_role("region", name="Workloads")
     await region.focus()
     for _ in range(MAX_PRESSES):
         await visitor.page.keyboard.press("ArrowRight")
@@ -129,6 +129,7 @@ async def test_pools_are_filtered_and_paged(visit: Visit, site: Site) -> None:
     visitor = await visit(site.address)
     page = visitor.page
     await visitor.open("/ui/pools")
+    await page.locator("summary", has_text="More filters").click()
     await page.get_by_label("Hall").select_option("eu-north-h2")
     await page.get_by_label("Purchase model").select_option("committed")
     await page.get_by_role("button", name="Filter").click()

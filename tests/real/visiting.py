@@ -73,6 +73,10 @@ class Visitor:
         assert answer is not None
         assert answer.status == status, f"{url} was answered {answer.status}"
 
+    def expect_refusal(self, path: str) -> None:
+        """What is sent to this path next is refused, which a browser reports on its console."""
+        self._refused.add(self._address + path)
+
     async def until(self, wanted: Locator, what: str, seconds: float) -> None:
         """Load the page again and again until it shows what is wanted."""
         deadline = time.monotonic() + seconds
