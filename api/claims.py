@@ -24,7 +24,7 @@ from api.gate import CLAIM_LIST
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import launch
 from api.problems import FieldProblem, Problem
-from api.shapes import Body, View, json_text
+from api.shapes import Body, View, Whole, json_text
 from domain.claim import MAX_UNITS
 from domain.ids import placement_workflow_id
 from domain.intake import Intake, IntakeRefused, read_claim
@@ -56,7 +56,7 @@ class ClaimQuery(Body):
 class ScaleBody(Body):
     """How many units the workload is to run in all."""
 
-    units: Annotated[int, Field(ge=0, le=MAX_UNITS)]
+    units: Annotated[Whole, Field(ge=0, le=MAX_UNITS)]
 
 
 @router.post(

@@ -12,7 +12,7 @@ from api import problems
 from api.deps import ContractPath, Deps, Tenant, Uses
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem, require_same_id
-from api.shapes import Body, Line, View
+from api.shapes import Body, Line, PlainDecimal, View, Whole
 from domain.contract import CapShare, Contract, Share, Tier, contract_problems
 from domain.placement.caps import Terms, pools_and_groups_needed
 from domain.pool import Name
@@ -20,7 +20,7 @@ from store import overview, workloads
 from store.engine import Connection
 
 router = APIRouter(prefix="/contracts", tags=["contracts"])
-Rate = Annotated[Decimal, Field(gt=0, le=100, max_digits=9, decimal_places=6)]
+Rate = Annotated[Decimal, Field(gt=0, le=100, max_digits=9, decimal_places=6), PlainDecimal()]
 
 
 class ContractBody(Body):
@@ -28,11 +28,11 @@ class ContractBody(Body):
 
     contract_id: Name | None = None
     tier: Tier
-    floor_share: Share
-    pool_cap_share: CapShare = Decimal("0.15")
-    group_cap_share: CapShare = Decimal("0.30")
+    floor_share: Annotated[Share, PlainDecimal()]
+    pool_cap_share: Annotated[CapShare, PlainDecimal()] = Decimal("0.15")
+    group_cap_share: Annotated[CapShare, PlainDecimal()] = Decimal("0.30")
     tolerated_interruptions_per_hour: Rate = Decimal(1)
-    drain_budget_seconds: Annotated[int, Field(ge=1, le=115)] = 115
+    drain_budget_seconds: Annotated[Whole, Field(ge=1, le=115)] = 115
     repo_commit: Annotated[Line, Field(max_length=64)] = ""
 
 

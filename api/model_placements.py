@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Annotated
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
-from pydantic import Field
+from pydantic import Field, Strict
 
 from activities.explaining import UnknownPlacement, explain_decision
 from activities.model_placing import ModelPlacing, Placed, PlaceRefusal, Refused
@@ -27,6 +26,7 @@ from api.model_placement_view import (
     placement_view,
 )
 from api.paging import PageQuery, after_of, cut, listing_key
+from api.pools import Price
 from api.problems import Problem
 from api.shapes import Body, View, json_text
 from domain.pool import Name, PoolId, SecurityBoundary
@@ -70,11 +70,11 @@ class PlaceModelBody(Body):
     deployment_id: DeploymentId
     run_id: UUID | None = None
     model: ModelName
-    vram_gb: VramGb
+    vram_gb: Annotated[VramGb, Strict()]
     boundary: SecurityBoundary
     regions: Annotated[tuple[Name, ...], Field(max_length=MAX_REGIONS)] = ()
     latency_class: LatencyClass = LatencyClass.STANDARD
-    max_price_per_hour_usd: Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)] | None = None
+    max_price_per_hour_usd: Price | None = None
 
 
 class ModelPlacementQuery(PageQuery):

@@ -20,7 +20,7 @@ from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
 from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_views, require_endpoint
 from api.problems import Kind, Problem, Refused
-from api.shapes import MAX_COUNT, Body, View, json_answer, json_text
+from api.shapes import MAX_COUNT, Body, View, Whole, json_answer, json_text
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
@@ -84,7 +84,7 @@ class PoolPatch(Body):
     price_per_hour_usd: Price = Decimal(0)
     guaranteed_price_per_hour_usd: FullPrice = Decimal(1)
     endpoint_ref: EndpointRef | None = None
-    cold_start_seconds: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
+    cold_start_seconds: Annotated[Whole, Field(ge=0, le=MAX_COUNT)] = 0
 
     @model_validator(mode="before")
     @classmethod

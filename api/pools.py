@@ -16,7 +16,7 @@ from api.deps import Deps, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem
-from api.shapes import Body, Line, View, json_answer, json_text
+from api.shapes import Body, Flag, Line, PlainDecimal, View, Whole, json_answer, json_text
 from domain.placement.liveness import PoolPulse, live_of
 from domain.pool import (
     Arch,
@@ -42,8 +42,8 @@ from wire.payloads import ComputePoolRegistered
 
 POOLS = "/factory/compute-pools"
 router = APIRouter(prefix=POOLS, tags=["compute pools"])
-Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
-FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6)]
+Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6), PlainDecimal()]
+FullPrice = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=6), PlainDecimal()]
 SMALLEST_PRICE = Decimal("0.000001")
 
 
@@ -81,12 +81,12 @@ class PoolRegistration(Body):
     size: Name | None = None
     arch: Arch = Arch.X86_64
     gpu_type: Name | None = None
-    gpu_count: Annotated[int, Field(ge=0, le=64)] = 0
-    vram_gb: Annotated[int, Field(ge=0, le=100_000)] = 0
-    cpu_cores: Annotated[int, Field(ge=1, le=4096)]
-    ram_gb: Annotated[int, Field(ge=1, le=100_000)]
-    nvme: bool = False
-    nic_gbps: Annotated[int, Field(ge=1, le=10_000)] = 10
+    gpu_count: Annotated[Whole, Field(ge=0, le=64)] = 0
+    vram_gb: Annotated[Whole, Field(ge=0, le=100_000)] = 0
+    cpu_cores: Annotated[Whole, Field(ge=1, le=4096)]
+    ram_gb: Annotated[Whole, Field(ge=1, le=100_000)]
+    nvme: Flag = False
+    nic_gbps: Annotated[Whole, Field(ge=1, le=10_000)] = 10
     purchase_model: PurchaseModel | None = None
     group_id: Name | None = None
     group_basis: GroupBasis = GroupBasis.AGGREGATE

@@ -10,6 +10,7 @@ import sqlalchemy.exc
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -71,7 +72,18 @@ def install(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    return answer(request, problem_of(error))
+    problem = problem_of(error)
+    # A mounted folder has no route, and says all of its methods itself.
+    if problem.kind is problems.WRONG_METHOD and "route" in request.scope:
+        problem.headers["Allow"] = ", ".join(_methods_of_path(request))
+    return answer(request, problem)
+
+
+def _methods_of_path(request: Request) -> list[str]:
+    """Every method of a path: the framework names those of the first route alone that has it."""
+    template = request.scope["route"].path
+    routes = [route for route in iter_route_contexts(request.app.routes) if route.path == template]
+    return sorted({method for route in routes for method in route.methods or ()})
 
 
 def answer(request: Request, problem: Problem) -> Response:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    StringConstraints,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
 from starlette.responses import Response
 
 from domain.money import rounded
@@ -14,7 +24,35 @@ from domain.money import rounded
 # One line of text for people: no control characters, which neither the store nor a screen can take.
 Line = Annotated[str, StringConstraints(pattern=r"^[^\u0000-\u001f\u007f]*$")]
 MAX_COUNT = 2_147_483_647
+# In a body, JSON's own types: neither `true` nor "3" is a number.
+Whole = Annotated[int, Strict()]
+Flag = Annotated[bool, Strict()]
+_PLAIN_DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
 Generation = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class PlainDecimal:
+    """Of a decimal in a body: as text it has digits and at most one point, and the description says so."""
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_plain, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        described = handler(schema)
+        for form in described["anyOf"]:
+            if form["type"] == "string":
+                form["pattern"] = _PLAIN_DECIMAL
+        return described
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(_PLAIN_DECIMAL, value):
+        raise PydanticCustomError("plain_decimal", "a plain decimal such as 0.25")
+    return value
 
 
 class Body(BaseModel):

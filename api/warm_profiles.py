@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response, status
-from pydantic import Field
+from pydantic import Field, Strict
 
 from api import problems
 from api.deps import Deps, Tenant, Uses
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem, require_same_id
-from api.shapes import Body, View
+from api.shapes import Body, Flag, View, Whole
 from api.versions import IfMatch, Matching, etag, matched
 from domain.pool import Name, PoolId, PoolKind, SecurityBoundary
 from domain.serving.models import ModelName
@@ -62,7 +62,7 @@ class ModelBody(Body):
     """A model and the accelerator memory that it takes, in GB."""
 
     model: ModelName
-    vram_gb: VramGb
+    vram_gb: Annotated[VramGb, Strict()]
 
 
 class ProfileBody(Body):
@@ -71,9 +71,9 @@ class ProfileBody(Body):
     profile_id: ProfileId | None = None
     models: Annotated[tuple[ModelBody, ...], Field(min_length=1, max_length=MAX_ENTRIES)]
     pools: SelectorBody = SelectorBody()
-    copies: Annotated[int, Field(ge=1, le=MAX_COPIES)] = 1
+    copies: Annotated[Whole, Field(ge=1, le=MAX_COPIES)] = 1
     windows: Annotated[tuple[WindowBody, ...], Field(max_length=MAX_ENTRIES)] = ()
-    enabled: bool = True
+    enabled: Flag = True
 
 
 class WindowView(View):

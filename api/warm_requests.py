@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import structlog
 from fastapi import APIRouter, Path, Request, Response
+from pydantic import Strict
 
 from api import problems
 from api.deps import Deps, PoolPath, Tenant, Uses, known_principal
@@ -38,7 +39,7 @@ class WarmBody(Body):
     """The model to load, and the accelerator memory that it takes, in GB."""
 
     model: ModelName
-    vram_gb: VramGb
+    vram_gb: Annotated[VramGb, Strict()]
 
 
 class WarmRequestView(View):

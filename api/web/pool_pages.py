@@ -19,7 +19,7 @@ from api.problems import Problem
 from api.sign_in.principal import ADMINISTER
 from api.warm_requests import WarmBody, warm_model
 from api.web.forms import PoolForm, rows_of, sheet
-from api.web.posted import Sent, checked, wrong_value
+from api.web.posted import Sent, checked, whole, wrong_value
 from api.web.render import LOOK_AGAIN, may, page
 from domain.placement.scoring import PoolScore
 from domain.pool import PoolKind, PoolState, PurchaseModel, SecurityBoundary
@@ -131,7 +131,8 @@ async def warm_pool(
     """Ask for a model on one of the tenant's own pools; a refusal is told at the form."""
     typed = {"model": sent.one("model"), "vramGb": sent.one("vramGb")}
     try:
-        body = checked(WarmBody, {name: value for name, value in typed.items() if value})
+        named = typed | {"vramGb": whole(typed["vramGb"])}
+        body = checked(WarmBody, {name: value for name, value in named.items() if value != ""})
         await warm_model(pool_id=pool_id, body=body, request=request, deps=deps, tenant_id=tenant_id)
     except Problem as problem:
         return await _pool_page(

@@ -15,6 +15,7 @@ from api.refusals import field_problem
 from api.shapes import Body
 
 MAX_FIELDS = 2000
+MAX_DIGITS = 18
 RELOAD = "Go back to the page, reload it and send its form again."
 CORRECT = "Correct what is marked, and send it again."
 B = TypeVar("B", bound=Body)
@@ -65,6 +66,11 @@ def checked(kind: type[B], document: Mapping[str, Any]) -> B:
         count = "one value is" if len(told) == 1 else f"{len(told)} values are"
         text = f"{count} not allowed, so nothing was done"
         raise Problem(problems.INVALID, text, errors=told, what_to_do=CORRECT) from None
+
+
+def whole(typed: str) -> int | str:
+    """A number that was typed, as a body has it; any other text as it is, so that it is refused."""
+    return int(typed) if typed.isascii() and typed.isdigit() and len(typed) <= MAX_DIGITS else typed
 
 
 def wrong_value(error: FieldProblem) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from api.problems import FieldProblem
 from api.warm_profiles import ProfileView, WindowView
-from api.web.posted import Posted, wrong_value
+from api.web.posted import Posted, whole, wrong_value
 from api.web.render import clock
 from domain.serving.warm_keep import MAX_ENTRIES
 
@@ -95,12 +95,12 @@ class ProfileForm:
         """The document that the API would be sent."""
         return {
             "profileId": self.profile_id,
-            "models": [_without_empty(model=one.model, vramGb=one.vram_gb) for one in self.models],
+            "models": [_without_empty(model=one.model, vramGb=whole(one.vram_gb)) for one in self.models],
             "pools": {
                 "poolIds": [one for one in _BETWEEN.split(self.pool_ids) if one],
                 **{name: sorted(chosen) for name, chosen in self.chosen.items()},
             },
-            "copies": self.copies,
+            "copies": whole(self.copies),
             "windows": [
                 {"days": list(one.days)} | _without_empty(start=one.start, until=one.until)
                 for one in self.windows
@@ -160,6 +160,6 @@ def _spare(empty: Any, most: int, there: Sequence[Any]) -> list[Any]:
     return [empty] * max(0, min(most, MAX_ENTRIES - len(there)))
 
 
-def _without_empty(**given: str) -> dict[str, str]:
+def _without_empty(**given: int | str) -> dict[str, int | str]:
     """What was left empty was not said: it is told as missing, or has its default."""
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in given.items() if value != ""}

@@ -22,7 +22,43 @@ async def test_unknown_paths_and_methods_are_problems(read_door: Door) -> None:
     problem(await read_door.get("/workloads/"), 404, "no_such_route")
     answer = await read_door.http.delete("/workloads/orders-daily")
     problem(answer, 405, "method_not_allowed")
-    assert "PUT" in answer.headers["allow"]
+    assert answer.headers["allow"] == "GET, PUT"
+    problem(await read_door.post("/static/sco.css"), 405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/factory/compute-pools", "GET, POST"),
+        ("/factory/compute-pools/eu-north-h1-gp-m", "GET, PATCH"),
+        ("/factory/warm-profiles/chat", "DELETE, GET, PUT"),
+    ],
+)
+async def test_a_wrong_method_is_told_all_that_the_path_has(read_door: Door, path: str, allowed: str) -> None:
+    answer = await read_door.http.options(path)
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("drainBudgetSeconds", True),
+        ("drainBudgetSeconds", "60"),
+        ("drainBudgetSeconds", 60.0),
+        ("floorShare", "3e-1"),
+        ("floorShare", "0_1"),
+        ("floorShare", " 0.3"),
+        ("floorShare", "+0.3"),
+        ("floorShare", True),
+    ],
+)
+async def test_a_value_of_another_type_is_not_taken_for_one(
+    read_door: Door, field: str, value: object
+) -> None:
+    answer = await read_door.put("/contracts/typed", T1 | {field: value})
+    (told,) = problem(answer, 422, "invalid_request")["errors"]
+    assert told["field"] == field
 
 
 @pytest.mark.parametrize(
