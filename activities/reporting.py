@@ -6,7 +6,7 @@ Whoever calls it answers at once, and what it writes is all there is: no promise
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
@@ -25,11 +25,14 @@ from domain.serving.utilization import (
     newest_of,
     refusal_of_time,
 )
-from store import pool_health, pool_reports
+from store import cached_models, pool_health, pool_reports
 from store.engine import Connection, Engine
 from store.pool_reports import ListedRow, PoolReportRow, Written
+from store.serving_pools import PoolName
 
 BATCH = 200
+# A list may be made before a model left and read after, by clocks that differ.
+ON_ITS_WAY = timedelta(seconds=5)
 T = TypeVar("T")
 
 REPORTS = Counter(
@@ -140,12 +143,16 @@ async def _note_models(
     """Note what agents list; returns what does not fit.
 
     A model that is not listed is not gone: only the serving port says what is loaded. One that nobody
-    here loaded is recorded, unless its pool drains, where it would be unloaded again.
+    here loaded is recorded, unless its pool drains, where it would be unloaded again, or it was unloaded
+    while the report was on its way.
     """
     listed = [_listed(name[0], name[1], one, at) for name, one in sorted(news.items())]
     unfit = []
     for row in await pool_reports.touch_models(connection, [each for rows in listed for each in rows]):
         if found[row.tenant_id, row.pool_id].state is not PoolState.ACTIVE:
+            continue
+        name, seen = PoolName(row.tenant_id, row.pool_id), row.listed_at - ON_ITS_WAY
+        if await cached_models.left_since(connection, name, row.model, seen):
             continue
         fits = await pool_reports.record_loaded(connection, row)
         FOUND.labels("recorded" if fits else "unfit").inc()

@@ -20,10 +20,14 @@ from store import outbox
 from store.engine import Connection
 from store.serving_pools import PoolName
 from store.tables import LoadOutcome, ModelState, cached_models, model_loads
+from store.tables import outbox as outbox_table
+from wire.events import MODEL_EVICTED
 from wire.payloads import ModelEvicted, ModelWarmed
 
 ABANDONED = "its worker did not finish it"
 LOST = "lost"
+# A few minutes of a busy control plane, and a scan of milliseconds.
+NEWEST_EVENTS = 5000
 
 
 class CachedModel(NamedTuple):
@@ -80,6 +84,19 @@ async def loaded_on(connection: Connection, tenant_id: str) -> set[tuple[str, st
         cached_models.c.tenant_id == tenant_id, cached_models.c.state == ModelState.LOADED.value
     )
     return {(row[0], row[1]) for row in await connection.execute(query)}
+
+
+async def left_since(connection: Connection, name: PoolName, model: str, since: datetime) -> bool:
+    """Whether a model was told to have left a pool since then; looked for among the newest events only."""
+    newest = sa.select(outbox_table).order_by(outbox_table.c.sequence.desc()).limit(NEWEST_EVENTS).subquery()
+    found = sa.select(newest.c.sequence).where(
+        newest.c.tenant_id == name.tenant_id,
+        newest.c.key == name.pool_id,
+        newest.c.topic == MODEL_EVICTED,
+        newest.c.payload["model"].astext == model,
+        newest.c.created_at >= since,
+    )
+    return (await connection.execute(found.limit(1))).first() is not None
 
 
 async def settle(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,8 +13,10 @@ import pytest
 import pytest_asyncio
 
 from activities.model_loading import LoadError
+from activities.reporting import report_utilization
 from activities.warm_calls import FailedLoad, ModelsLooked, WarmKeepInput
 from activities.warm_keeping import WarmKeepingActivities
+from domain.serving.utilization import ReportedModel, UtilizationReport, UtilizationTerms
 from domain.serving.warm_keep import ProfileModel, WarmProfile
 from store import warm_profiles, warm_requests
 from store.engine import Engine
@@ -234,3 +238,25 @@ async def test_another_tenants_profiles_keep_nothing_here(keeper: Keeper) -> Non
     await keeper.profile("a:30gb")
     await keeper.loader.run("UPDATE warm_profiles SET tenant_id = 'acme'")
     assert (await keeper.look()).kept == 0
+
+
+async def test_a_report_that_was_on_its_way_brings_no_model_back(keeper: Keeper) -> None:
+    """An agent listed the model a moment before it was unloaded."""
+    await keeper.loader.load("a:10gb", 10)
+    still_there = report(utc_now() - timedelta(seconds=1), "a:10gb")
+    await keeper.loader.hand.unload(NAME, "a:10gb", "idle")
+    await report_utilization(
+        keeper.loader.engine, NAME.tenant_id, [still_there], utc_now(), terms=UtilizationTerms()
+    )
+    assert await keeper.loader.states() == {}
+    later = utc_now() + timedelta(seconds=10)
+    again = report(later, "a:10gb")
+    await report_utilization(keeper.loader.engine, NAME.tenant_id, [again], later, terms=UtilizationTerms())
+    assert await keeper.loader.states() == {"a:10gb": "loaded"}
+
+
+def report(at: datetime, model: str) -> UtilizationReport:
+    listed = ReportedModel(model=model, vram_gb=10, last_used_at=at)
+    return UtilizationReport(
+        pool_id=NAME.pool_id, utilization=Decimal("0.5"), queue_depth=0, reported_at=at, models=(listed,)
+    )
