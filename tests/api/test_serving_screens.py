@@ -123,6 +123,7 @@ async def test_another_tenant_sees_of_a_shared_pool_what_it_may_and_of_others_no
 ) -> None:
     async with scene.door.as_(**ACME_ADMIN) as acme:
         assert listed(await seen_by(acme, "/ui/pools")) == ["gpu-shared", "gpu-theirs"]
+        assert listed(await seen_by(acme, "/ui/pools?owner=shared")) == ["gpu-shared"]
         page = await seen_by(acme, f"/ui/pools/gpu-shared?tenantId={PLATFORM}")
         assert "This pool belongs to platform and is shared with you." in page.text
         assert "What happened" not in page.text
