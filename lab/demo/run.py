@@ -14,6 +14,7 @@ from lab import oracle
 from lab.addresses import show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import WORKER, ControlPlane
+from lab.demo.models import place_models
 from lab.demo.tools import CloudRecord, Sco, headline
 from lab.stack import commands
 from lab.stack.errors import StackError
@@ -53,7 +54,7 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
             console.print(f"  stop it      .venv/bin/sco-lab down --data-dir {data_dir}")
     finally:
         if not keep:
-            headline(console, 10, "Stop everything (run with --keep to look around)")
+            headline(console, 11, "Stop everything (run with --keep to look around)")
             plane.stop_all(lambda line: console.print(f"  {line}"))
             commands.down(data_dir, console.print)
 
@@ -99,6 +100,8 @@ def _act(plane: ControlPlane, console: Console) -> None:
     _check(plane, console, cloud)
     headline(console, 9, "The decision can be made again from its stored inputs")
     sco.run("explain", WORKLOAD, "--replay")
+    headline(console, 10, "Which pool may run a model now, how soon, and why not the cheaper one?")
+    place_models(console, sco)
 
 
 def _explain(sco: Sco) -> None:

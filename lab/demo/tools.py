@@ -32,6 +32,8 @@ class Sco:
         self._console.print(f"\n[bold]$ sco {' '.join(arguments)}[/]")
         ended = self._call(arguments)
         self._console.print(ended.stdout.rstrip(), markup=False, soft_wrap=True)
+        if ended.returncode and ended.returncode in expect:
+            self._console.print(ended.stderr.rstrip(), markup=False, soft_wrap=True)
         if ended.returncode not in expect:
             raise StackError(
                 f"sco {' '.join(arguments)} ended with {ended.returncode}:\n{ended.stderr.strip()}"
