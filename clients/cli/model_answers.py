@@ -96,14 +96,10 @@ class PlacedModel(ModelDecision):
 
 
 class ModelOnPool(Answer):
-    """A model that takes memory on a pool; `holds` are the placements that keep it there."""
+    """What only a pool's owner is told of a model on it; `holds` are the placements that keep it there."""
 
     model: str
-    vram_gb: int
-    state: str
     holds: int
-    loaded_at: datetime | None = None
-    last_used_at: datetime | None = None
     load_problem: str | None = None
 
 
@@ -119,7 +115,7 @@ class Load(Answer):
 
 
 class PoolHistory(Answer):
-    """What is on a serving pool now, and its newest loads."""
+    """What is told of a serving pool beside its state: its newest loads among them."""
 
     models: tuple[ModelOnPool, ...] = ()
     loads: tuple[Load, ...] = ()

@@ -20,6 +20,7 @@ class CachedModel(Answer):
     """A model that takes memory on a pool: promised, loading or loaded."""
 
     model: str
+    vram_gb: int
     state: str
     loaded_at: datetime | None = None
 

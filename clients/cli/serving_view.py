@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clients.cli.model_answers import Load, ModelOnPool, PoolHistory
-from clients.cli.pool_answers import Pool
+from clients.cli.pool_answers import CachedModel, Pool
 from clients.cli.screen import Screen, figures, names, prose, spare
 from clients.cli.texts import gpu, moment, number, percent
 from domain.pool import PoolKind
@@ -87,19 +87,25 @@ def _cold_start(one: Pool) -> str:
     return "not known yet"
 
 
-def history(screen: Screen, told: PoolHistory) -> None:
-    """The models on the pool now, and its newest loads."""
-    if told.models:
+def models(screen: Screen, one: Pool, told: PoolHistory) -> None:
+    """The models on the pool now, and its newest loads.
+
+    Who holds a model of another owner's pool, and why it did not load, is for that owner to know.
+    """
+    known = {each.model: each for each in told.models}
+    if one.cached_models:
         screen.line()
-        screen.table(_MODEL_COLUMNS, [_model(one) for one in told.models])
+        screen.table(_MODEL_COLUMNS, [_model(each, known.get(each.model)) for each in one.cached_models])
     if told.loads:
         screen.line()
-        screen.table(_LOAD_COLUMNS, [_load(one) for one in told.loads[:LOADS_SHOWN]])
+        screen.table(_LOAD_COLUMNS, [_load(each) for each in told.loads[:LOADS_SHOWN]])
 
 
-def _model(one: ModelOnPool) -> tuple[str, ...]:
+def _model(one: CachedModel, known: ModelOnPool | None) -> tuple[str, ...]:
     loaded = "-" if one.loaded_at is None else moment(one.loaded_at)
-    return one.model, one.state, f"{one.vram_gb:,}", f"{one.holds:,}", loaded, one.load_problem or "-"
+    holds = "-" if known is None else f"{known.holds:,}"
+    problem = known.load_problem if known is not None else None
+    return one.model, one.state, f"{one.vram_gb:,}", holds, loaded, problem or "-"
 
 
 def _load(one: Load) -> tuple[str, ...]:

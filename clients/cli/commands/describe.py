@@ -65,8 +65,8 @@ def describe_pool(
     one = read(Pool, document, "the pool")
     facts_view.pool(session.screen, one)
     if one.serves:
-        history = session.api.get(path(*where, "history"), owner)
-        serving_view.history(session.screen, read(PoolHistory, history, "the pool's history"))
+        history = read(PoolHistory, session.api.get(path(*where, "history"), owner), "the pool's history")
+        serving_view.models(session.screen, one, history)
 
 
 @describe.command("workload")
