@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -18,9 +18,10 @@ from api import problems
 from api.deps import Deps, PoolPath, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
-from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, etag, pool_views, require_endpoint
+from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, pool_views, require_endpoint
 from api.problems import Kind, Problem, Refused
 from api.shapes import MAX_COUNT, Body, View, Whole, json_answer, json_text
+from api.versions import IfMatch, Matching, etag, matched
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
@@ -32,14 +33,6 @@ from store.pool_life import Stepped
 router = APIRouter(prefix=POOLS, tags=["compute pools"])
 log = structlog.get_logger("api")
 
-IfMatch = Annotated[
-    str | None,
-    Header(
-        alias="If-Match",
-        max_length=64,
-        description='The ETag of the pool, such as "3", or * for any version. Without it the answer is 428.',
-    ),
-]
 OwnerQuery = Annotated[
     Name | None,
     Query(alias="tenantId", description="Who owns the pool, such as platform; left out, it is your own"),
@@ -49,7 +42,6 @@ TOLD_AS: Mapping[LifeRefusal, Kind] = {
     LifeRefusal.POOL_HOLDS: problems.POOL_HOLDS,
     LifeRefusal.VERSION_CONFLICT: problems.VERSION_CONFLICT,
 }
-ANY_VERSION = "*"
 
 
 class LoadedModelView(View):
@@ -270,18 +262,17 @@ def _standing(pool: Pool, allowed: tuple[PoolAction, ...]) -> dict[str, Any]:
 
 async def _version(connection: Connection, tenant_id: str, pool_id: str, if_match: str | None) -> int | None:
     """The version that the caller means, None for any; a pool that does not exist is told first."""
-    tag = (if_match or "").strip()
-    if tag == ANY_VERSION:
+    wanted = matched(if_match)
+    if isinstance(wanted, int):
+        return wanted
+    if wanted is Matching.ANY:
         return None
-    number = tag[1:-1] if len(tag) > 2 and tag[0] == tag[-1] == '"' else ""  # noqa: PLR2004 two quotes
-    if number.isascii() and number.isdigit() and len(number) <= 18:  # noqa: PLR2004 fits a bigint
-        return int(number)
     pool = await registry.find_pool(connection, tenant_id, pool_id)
     held: Held = await pool_life.held_in(connection, tenant_id, pool_id)
     extra = _standing(pool, allowed_actions(pool.state, held))
     headers = {"ETag": etag(pool.version)}
-    if not tag:
+    if wanted is Matching.MISSING:
         text = f"If-Match is missing; pool {pool_id!r} is at version {pool.version}"
         raise Problem(problems.VERSION_REQUIRED, text, headers=headers, extra=extra)
-    text = f"If-Match {tag!a} is no ETag of pool {pool_id!r}; allowed are one strong ETag or *"
+    text = f"If-Match {if_match!a} is no ETag of pool {pool_id!r}; allowed are one strong ETag or *"
     raise Problem(problems.VERSION_CONFLICT, text, headers=headers, extra=extra)

@@ -17,6 +17,7 @@ from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem
 from api.shapes import Body, Flag, Line, PlainDecimal, View, Whole, json_answer, json_text
+from api.versions import etag
 from domain.placement.liveness import PoolPulse, live_of
 from domain.pool import (
     Arch,
@@ -253,11 +254,6 @@ def require_endpoint(reference: object, deps: Deps) -> None:
     if isinstance(read, EndpointRefusal):
         extra = {"allowed": read.allowed}
         raise Problem(problems.ENDPOINT_REFUSED, f"endpointRef is refused: {read}", extra=extra)
-
-
-def etag(version: int) -> str:
-    """The strong tag of a version: it names what people change of a pool, not what is reported of it."""
-    return f'"{version}"'
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, response_model=PoolView)
