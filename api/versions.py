@@ -14,7 +14,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         max_length=64,
-        description='The ETag of what is changed, such as "3", or * for any version. A change without is 428.',
+        description='The ETag of what is changed, such as "3", or * for any version. Without it: 428.',
     ),
 ]
 
