@@ -116,13 +116,15 @@ async def finish_load(
         sa.update(cached_models)
         .where(*_leased(name, model, lease.key))
         .values(models.loaded_values(at) | {"last_used_at": used})
-        .returning(cached_models.c.vram_gb)
+        .returning(cached_models.c.vram_gb, cached_models.c.load_started_at)
     )
-    vram_gb = (await connection.execute(statement)).scalar_one_or_none()
-    if vram_gb is None:
+    done = (await connection.execute(statement)).first()
+    if done is None:
         return False
     await models.close_load(connection, name, lease.key, LoadOutcome.LOADED, at=at, seconds=seconds)
-    await models.tell_warmed(connection, name, model, vram_gb, once=lease.key)
+    # Without a beginning it is a model that was being unloaded: that it is there was told before.
+    if done.load_started_at is not None:
+        await models.tell_warmed(connection, name, model, done.vram_gb, once=lease.key)
     return True
 
 
