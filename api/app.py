@@ -55,6 +55,9 @@ REFUSAL = {
     "description": "What was wrong, which value, what is allowed and what to do",
 }
 
+# Not `default`, which would stand for a success as well that nobody has described.
+REFUSED = ("4XX", "5XX")
+
 
 def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry) -> ASGIApp:
     """The whole service as one ASGI application, over what it is given; what it counts is in `registry`."""
@@ -92,7 +95,7 @@ class Described(FastAPI):
             for path, operations in described["paths"].items():
                 for operation in operations.values():
                     operation["security"] = [] if is_open(path) else [{"bearer": []}]
-                    for status_code in ("422", "default"):
+                    for status_code in ("422", *REFUSED):
                         content = operation["responses"][status_code]["content"]
                         content[MEDIA_TYPE] = content.pop("application/json")
         return super().openapi()
@@ -109,7 +112,7 @@ def routes() -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(authorize)],
         generate_unique_id_function=_operation_id,
-        responses={422: REFUSAL, "default": REFUSAL},
+        responses={422: REFUSAL, **dict.fromkeys(REFUSED, REFUSAL)},
         redirect_slashes=False,
     )
     # Before the pools, whose paths would match theirs.

@@ -37,7 +37,15 @@ router = APIRouter(prefix="/workloads", tags=["claims"])
 SMALL_BYTES = 256 * 1024
 # A list of 64 MiB takes several times its size in memory while it is read.
 _large_lists = asyncio.Semaphore(2)
-_list_schema = {"schema": {"description": "What the scheduler prints, or a claim of our own format."}}
+_list_schema = {
+    "schema": {"description": "What the scheduler prints, or a claim of our own format."},
+    "example": {
+        "apiVersion": "sco/v1",
+        "kind": "Claim",
+        "workload": "orders-daily",
+        "units": {"count": 42, "vcpu": 4, "memory": "16Gi"},
+    },
+}
 LIST_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": dict.fromkeys(CLAIM_LIST.media_types, _list_schema)}
 }

@@ -256,7 +256,12 @@ def require_endpoint(reference: object, deps: Deps) -> None:
         raise Problem(problems.ENDPOINT_REFUSED, f"endpointRef is refused: {read}", extra=extra)
 
 
-@router.post("", status_code=status.HTTP_201_CREATED, response_model=PoolView)
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    response_model=PoolView,
+    responses={200: {"model": PoolView, "description": "Registered before, with the same facts"}},
+)
 async def register_pool(
     registration: PoolRegistration,
     request: Request,

@@ -23,7 +23,9 @@ def test_every_operation_has_words_and_problems() -> None:
     for path, operations in json.loads(openapi.document())["paths"].items():
         for method, operation in operations.items():
             assert operation["description"].endswith("."), (method, path)
-            assert list(operation["responses"]["default"]["content"]) == ["application/problem+json"]
+            for refused in ("422", "4XX", "5XX"):
+                assert list(operation["responses"][refused]["content"]) == ["application/problem+json"]
+            assert "default" not in operation["responses"]
 
 
 def test_the_program_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
