@@ -61,6 +61,8 @@ outbox = Table(
     moment("published_at", nullable=True),
     PrimaryKeyConstraint("sequence"),
     UniqueConstraint("event_id"),
+    # What became of one pool is read by its owner and its key.
+    Index(None, "tenant_id", "key", "sequence"),
     Index("outbox_unpublished_idx", "sequence", postgresql_where=text("published_at IS NULL")),
 )
 
