@@ -103,6 +103,7 @@ def some(names: Sequence[str]) -> str:
     more = len(names) - POOLS_SHOWN
     return ", ".join(names[:POOLS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
+
 # A large model takes many minutes to load, and the hand says every few seconds that it goes on.
 LOAD_TIMEOUT = timedelta(minutes=20)
 # A load that no attempt brought to its end within this time has failed, and the placement is given back.
