@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,13 @@ class FakeClock:
     @property
     def clock(self) -> Clock:
         return Clock(lambda: self.now, self.sleep)
+
+
+@pytest.fixture(autouse=True)
+def nobody_signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a developer's shell says of a laboratory is nothing to these tests."""
+    for name in [name for name in os.environ if name.startswith("SCO_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
