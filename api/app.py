@@ -36,6 +36,7 @@ from api import (
 from api.deps import Deps
 from api.gate import Gate
 from api.observe import HttpMetrics, Observe
+from api.overload import USUAL, Admission, Limits, OverloadMetrics
 from api.problems import MEDIA_TYPE, ProblemDocument
 from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
@@ -59,7 +60,7 @@ REFUSAL = {
 REFUSED = ("4XX", "5XX")
 
 
-def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry) -> ASGIApp:
+def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry, limits: Limits = USUAL) -> ASGIApp:
     """The whole service as one ASGI application, over what it is given; what it counts is in `registry`."""
     for collector in (
         PROCESS_COLLECTOR,
@@ -82,7 +83,8 @@ def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry) -> ASGI
     refusals.install(app)
     require_needs(app)
     guarded = Guard(app, sign_in.doorkeeper, app.state.sign_in_metrics)
-    return Observe(Gate(guarded, sign_in.names), HttpMetrics(registry))
+    admitted = Admission(Gate(guarded, sign_in.names), limits, OverloadMetrics(registry))
+    return Observe(admitted, HttpMetrics(registry))
 
 
 class Described(FastAPI):

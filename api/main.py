@@ -26,6 +26,7 @@ from activities.secrets.openbao import OpenBaoSecrets
 from activities.secrets.settings import SecretsFileRefused, read_secrets_settings
 from api.app import create_app
 from api.deps import Deps
+from api.overload import Limits
 from api.settings import ApiSettings
 from api.sign_in.keys import IssuerKeys
 from api.sign_in.setup import SignIn, screens_of
@@ -36,8 +37,8 @@ from store.engine import Engine, create_engine
 from store.roles import TENANT_ROLE, WrongRole, require_role
 
 CHECK_TIMEOUT = timedelta(seconds=2)
-# Requests in hand at once; more are answered 503 at once instead of piling up.
-MAX_REQUESTS = 200
+# A last resort: uvicorn answers 503 to whoever comes above it. Idle connections count as well.
+MAX_CONNECTIONS = 10_000
 STOP_SECONDS = 20
 ROLE_SECONDS = 2.0
 LOOPBACK = "127.0.0.1"
@@ -96,13 +97,13 @@ async def serve(settings: ApiSettings) -> None:
         secrets=secrets,
     )
     config = uvicorn.Config(
-        create_app(deps, sign_in_of(settings), registry),
+        create_app(deps, sign_in_of(settings), registry, _limits(settings)),
         host=settings.api_host,
         port=settings.api_port,
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=MAX_REQUESTS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=STOP_SECONDS,
         lifespan="on",
     )
@@ -157,6 +158,11 @@ def sign_in_of(settings: ApiSettings) -> SignIn:
             now=_now,
         )
     return SignIn(TokenVerifier(trust, keys, _now), screens, settings.names)
+
+
+def _limits(settings: ApiSettings) -> Limits:
+    """As many requests at once as there are connections, but one: for who asks whether we are ready."""
+    return Limits(at_once=2 * settings.database_connections - 1)
 
 
 def _now() -> datetime:

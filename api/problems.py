@@ -224,6 +224,12 @@ KEY_IN_FLIGHT = Kind(
     "idempotency_key_in_flight", 409, "A request with this key is being answered", "Repeat it in a moment."
 )
 BAD_PAGE_TOKEN = Kind("bad_page_token", 422, "The page token was refused", "Start again without pageToken.")
+OVERLOADED = Kind(
+    "overloaded",
+    429,
+    "The service has too much to do",
+    "Send it again after the seconds in Retry-After, and fewer at once.",
+)
 NOT_READY = Kind("not_ready", 503, "Something that is needed cannot be reached", "Try again in a moment.")
 BROKEN = Kind(
     "internal_error", 500, "The request failed on our side", "Try again; report the requestId if it stays."

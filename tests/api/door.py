@@ -18,6 +18,7 @@ from activities.model_placement_calls import ModelPlacementInput, PlacementReque
 from activities.placement_calls import Decided
 from api.app import create_app
 from api.deps import Deps
+from api.overload import Limits
 from api.sign_in.setup import SignIn
 from domain.ids import (
     audit_workflow_id,
@@ -36,6 +37,8 @@ from tests.estates import Estate
 
 ADDRESS = "http://localhost:8080"
 ORDERS = {"partitionId": "k8s-eu-north", "contractId": "orders-daily", "ownerTeam": "data-platform"}
+# However slow the machine is that tests run on.
+PATIENT = Limits(patience_seconds=120)
 T1 = {"tier": "T1", "floorShare": "0.30"}
 
 
@@ -181,7 +184,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door_on(estate: Estate, sign_in: SignIn | None = None) -> AsyncIterator[Door]:
+async def door_on(
+    estate: Estate, sign_in: SignIn | None = None, limits: Limits = PATIENT
+) -> AsyncIterator[Door]:
     """The application over the estate's database, working as the role that row-level security binds."""
     starter, vault = RecordingStarter(), Vault(estate.clock)
     dsn = estate.engine.url.render_as_string(hide_password=False)
@@ -195,7 +200,7 @@ async def door_on(estate: Estate, sign_in: SignIn | None = None) -> AsyncIterato
             secrets=vault,
         )
         registry = CollectorRegistry()
-        app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry)
+        app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry, limits)
         async with client_of(app, Bearer(estate.clock)) as http:
             yield Door(estate, starter, app, http, registry=registry, vault=vault)
 
