@@ -46,6 +46,7 @@ async def test_a_person_signs_in_and_out(
     await page.get_by_role("button", name="tara").click()
     await expect(page).to_have_url(f"{signed_site.address}/ui/workloads?page=1")
     await expect(page.get_by_role("banner")).to_contain_text("tara of tenant-a")
+    await page.wait_for_load_state()
     width = WINDOWS[window]["viewport"]["width"]
     assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -54,6 +55,7 @@ async def test_a_person_signs_in_and_out(
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("You are signed out")
     await expect(page.get_by_role("button", name="Sign out")).to_have_count(0)
+    await page.wait_for_load_state()
     await visitor.open("/ui/workloads")
     assert page.url.startswith(issuer.url)
 
@@ -65,4 +67,5 @@ async def test_what_a_script_on_a_page_could_read_holds_no_session(
     await visitor.open("/")
     await visitor.page.get_by_role("button", name="ada").click()
     await expect(visitor.page.get_by_role("banner")).to_contain_text("ada of platform")
+    await visitor.page.wait_for_load_state()
     assert await visitor.page.evaluate("document.cookie") == ""

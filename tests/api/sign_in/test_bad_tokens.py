@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from api.sign_in.refusal import TokenRefused
 from tests.api.sign_in.bare import PATH, Bare, bare
-from tests.api.sign_in.forging import FORGED
+from tests.api.sign_in.forged import FORGED
 from tests.api.sign_in.minting import AUDIENCE, KIDS, claims, header, mint, verifier
 from tests.estates import Clock
 

@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-
 import httpx2
 import pytest
-import pytest_asyncio
-from structlog.testing import capture_logs
 
 from api.sign_in.code_flow import CodeFlow, SignInFailed, own_page
-from api.sign_in.principal import Principal
-from api.sign_in.session import Seal
 from api.sign_in.setup import Screens
 from lab.issuer import IssuerHandle
 from lab.issuer.issuer import TOKEN_SECONDS
-from tests.api.door import client_of, problem
-from tests.api.sign_in.bare import PATH, Bare, bare
-from tests.api.sign_in.sessions import COOKIE, SESSION_KEY, session_until, sign_in_at
-from tests.estates import Clock
+from tests.api.door import problem
+from tests.api.sign_in.bare import PATH
+from tests.api.sign_in.person import PAGE, SOMEWHERE, Person, somebody
+from tests.api.sign_in.sessions import sign_in_at
 
-PAGE = {"Accept": "text/html"}
 OWN = {"Origin": "http://localhost:8080"}
 CALLBACK = "http://localhost:8080/sign-in/callback"
-# A page that says who is signed in, and needs no database.
-SOMEWHERE = "/ui/nothing"
-
-
-@dataclass
-class Person:
-    """Somebody with a browser: what it keeps, and how it gets from the service to the issuer and back."""
-
-    service: Bare
-    issuer: IssuerHandle
-    clock: Clock
-
-    @property
-    def http(self) -> httpx2.AsyncClient:
-        return self.service.http
-
-    async def begin(self, page: str = SOMEWHERE) -> httpx2.URL:
-        """As far as the issuer's page; returns its address."""
-        first = await self.http.get(page, headers=PAGE)
-        assert first.status_code == 303, first.text
-        second = await self.http.get(first.headers["location"], headers=PAGE)
-        assert second.status_code == 303, second.text
-        return httpx2.URL(second.headers["location"])
-
-    async def pick(self, address: httpx2.URL, name: str) -> str:
-        """Choose who to be; returns the address that the issuer sends the browser to."""
-        async with httpx2.AsyncClient(trust_env=False) as browser:
-            page = await browser.get(address)
-            assert page.status_code == 200, page.text
-            hidden = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text))
-            answer = await browser.post(f"{self.issuer.url}/authorize", data=hidden | {"person": name})
-        assert answer.status_code == 303, answer.text
-        return str(answer.headers["location"])
-
-    async def sign_in(self, name: str, page: str = SOMEWHERE) -> httpx2.Response:
-        return await self.http.get(await self.pick(await self.begin(page), name), headers=PAGE)
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[IssuerHandle]:
-    with capture_logs(), IssuerHandle.start_in_thread() as running:
-        yield running
-
-
-@asynccontextmanager
-async def somebody(issuer: IssuerHandle, names: frozenset[str] | None = None) -> AsyncIterator[Person]:
-    clock = Clock(datetime.now(UTC))
-    sign_in = sign_in_at(issuer, clock)
-    async with bare(clock, replace(sign_in, names=names) if names else sign_in) as service:
-        yield Person(service, issuer, clock)
-
-
-@pytest_asyncio.fixture
-async def person(issuer: IssuerHandle) -> AsyncIterator[Person]:
-    async with somebody(issuer) as own:
-        yield own
 
 
 @pytest.mark.parametrize(
@@ -271,113 +204,3 @@ async def test_nobody_is_sent_elsewhere_after_the_sign_in(person: Person, wanted
 @pytest.mark.parametrize("wanted", ["/", "/ui/pools", "/ui/pools?search=a%26b&page=2", "/ui/pools/x#top"])
 async def test_pages_of_ours_are_found_again(person: Person, wanted: str) -> None:
     assert own_page(wanted) == wanted
-
-
-def forged_sessions(clock: Clock) -> dict[str, str]:
-    later = clock() + timedelta(hours=1)
-    good = session_until(later)
-    said = Seal(SESSION_KEY.encode(), COOKIE).open(good)
-    assert said is not None
-    return {
-        "another key": Seal(b"another key of thirty-two bytes!", COOKIE).close(said),
-        "another purpose": Seal(SESSION_KEY.encode(), "sco-sign-in").close(said),
-        "over": session_until(clock() - timedelta(seconds=1)),
-        "no cookie": "x",
-        "plain": '{"sub": "ada"}',
-        "five dots": "a.b.c.d.e",
-        "large": "a" * 5000,
-        "changed": f"{good[:-2]}AA",
-        "not encrypted": "eyJhbGciOiJub25lIn0.e30.",
-    }
-
-
-@pytest.mark.parametrize("name", forged_sessions(Clock()))
-async def test_a_session_that_we_did_not_give_is_none(person: Person, name: str) -> None:
-    forged = forged_sessions(person.clock)[name]
-    answer = await person.http.get(PATH, headers={"Cookie": f"sco-session={forged}"})
-    problem(answer, 401, "invalid_token")
-
-
-async def test_a_session_that_we_gave_is_one(person: Person) -> None:
-    sealed = session_until(person.clock() + timedelta(hours=1))
-    assert (await person.http.get(PATH, headers={"Cookie": f"{COOKIE}={sealed}"})).status_code == 200
-
-
-async def test_a_session_changes_something_from_our_own_pages_only(person: Person) -> None:
-    await person.sign_in("ada")
-    for headers in (
-        {},
-        {"Origin": "https://evil.example"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-    ):
-        problem(await person.http.post("/factory/audits", headers=headers), 403, "foreign_origin")
-    for headers in (OWN, {"Sec-Fetch-Site": "same-origin"}):
-        assert (await person.http.post("/factory/audits", headers=headers)).status_code != 403
-    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-        assert (await person.http.post("/sign-out", headers=headers)).status_code == 403
-    assert "sco-session" in person.http.cookies
-
-
-async def test_a_token_counts_whatever_the_cookie_says(person: Person) -> None:
-    await person.sign_in("ada")
-    answer = await person.http.get(PATH, headers={"Authorization": "Bearer a.b.c"})
-    problem(answer, 401, "invalid_token")
-    token = person.issuer.issuer.token_for("olivia")
-    refused = await person.http.post("/factory/audits", headers={"Authorization": f"Bearer {token}"})
-    assert "the roles Observer" in problem(refused, 403, "not_allowed")["detail"]
-
-
-async def test_names_of_people_stay_text(person: Person) -> None:
-    person.issuer.issuer.people["<b>eve</b>"] = person.issuer.issuer.people["ada"]
-    token = person.issuer.issuer.token_for("ada", sub="<img src=x onerror=alert(1)>")
-    page = await person.http.get(SOMEWHERE, headers=PAGE | {"Authorization": f"Bearer {token}"})
-    assert "<img" not in page.text
-    assert "&lt;img src=x onerror=alert(1)&gt;" in page.text
-
-
-async def test_a_server_that_knows_tokens_only_says_so() -> None:
-    async with bare(Clock()) as service:
-        page = await service.http.get("/sign-in", headers=PAGE)
-        assert page.status_code == 404
-        assert "SCO_OIDC_CLIENT_ID" in page.text
-
-
-async def test_an_issuer_that_is_away_is_told_to_a_person() -> None:
-    clock = Clock(datetime.now(UTC))
-    with IssuerHandle.start_in_thread() as gone:
-        sign_in = sign_in_at(gone, clock)
-    async with bare(clock, sign_in) as service:
-        page = await service.http.get("/sign-in", headers=PAGE)
-    assert page.status_code == 503
-    assert "the issuer of tokens cannot be reached" in page.text
-
-
-async def test_a_session_holds_who_it_is_and_nothing_else(person: Person) -> None:
-    await person.sign_in("omar")
-    held = Seal(SESSION_KEY.encode(), "sco-session").open(person.http.cookies["sco-session"])
-    assert held is not None
-    assert set(held) == {"sub", "tenant", "scopes", "roles", "exp"}
-    assert held["exp"] <= person.clock().timestamp() + TOKEN_SECONDS + 60
-
-
-async def test_a_bearer_of_the_issuer_needs_no_session(person: Person) -> None:
-    async with client_of(person.service.app) as client:
-        for name in ("sco-cli", "tenant-a-router", "ada"):
-            token = person.issuer.issuer.token_for(name)
-            answer = await client.get(PATH, headers={"Authorization": f"Bearer {token}"})
-            assert answer.status_code == 200
-
-
-def test_a_principal_cannot_be_changed() -> None:
-    principal = Principal("ada", "platform", frozenset(), frozenset(), datetime.now(UTC))
-    with pytest.raises(AttributeError):
-        principal.tenant_id = "tenant-a"  # type: ignore[misc]
-
-
-async def test_another_key_ends_every_session(issuer: IssuerHandle, person: Person) -> None:
-    await person.sign_in("ada")
-    sealed = person.http.cookies["sco-session"]
-    async with bare(person.clock, sign_in_at(issuer, person.clock, key="f" * 32)) as other:
-        answer = await other.http.get(PATH, headers={"Cookie": f"sco-session={sealed}"})
-    assert answer.status_code == 401
