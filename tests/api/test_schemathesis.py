@@ -19,8 +19,8 @@ from tests.api.test_warm_profiles import BODY, CHAT
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "schemathesis"
 # Cases of each operation, besides those that its description calls for; more for a longer search.
-EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "4")
-PATIENCE_SECONDS = 280 * int(EXAMPLES) / 4
+EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "12")
+PATIENCE_SECONDS = 200 + 10 * int(EXAMPLES)
 
 
 async def open_everything(door: Door) -> None:
