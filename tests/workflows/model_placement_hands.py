@@ -26,7 +26,7 @@ from activities.model_placement_calls import (
     PlacementRequest,
 )
 from activities.model_placement_start import start_model_placement
-from domain.ids import SERVING_QUEUE, SPACE
+from domain.ids import SPACE
 from tests.workflows.fake_hands import TENANT, FakeHands, Stage
 from workers.assemble import make_worker
 from workflows.model_placement import ModelPlacement
@@ -43,6 +43,7 @@ class ModelPlacementHands:
 
     def __init__(self, own: FakeHands) -> None:
         self.own = own
+        self.queue = f"serving-{own.tag}"
         self.state = "held"
         self.expires_at = datetime.now(UTC) + timedelta(hours=1)
         self.problem: str | None = None
@@ -109,11 +110,11 @@ class ModelPlacementHands:
 async def serving(
     stage: Stage, own: FakeHands, *, sandbox: bool = True
 ) -> AsyncIterator[ModelPlacementHands]:
-    """The product's workflow with these hands on the queue of serving pools."""
+    """The product's workflow with these hands, on a queue that no other test serves."""
     hands = ModelPlacementHands(own)
     worker = make_worker(
         stage.client,
-        SERVING_QUEUE,
+        hands.queue,
         stage.settings.model_copy(update={"sandbox": sandbox}),
         slots=20,
         workflows=[ModelPlacement],
@@ -124,5 +125,5 @@ async def serving(
 
 
 async def begin(stage: Stage, hands: ModelPlacementHands) -> Handle:
-    workflow_id = await start_model_placement(stage.client, hands.request)
+    workflow_id = await start_model_placement(stage.client, hands.request, hands.queue)
     return stage.client.get_workflow_handle(workflow_id, result_type=ModelPlacementEnded)
