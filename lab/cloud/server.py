@@ -221,6 +221,7 @@ def credentials_file(base_url: str, own: Secrets) -> bytes:
 def _bind(port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         bound.bind((LOOPBACK, port))
     except OSError as error:
