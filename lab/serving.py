@@ -78,7 +78,7 @@ SERVED = (
         "cloud-a", PoolKind.CLOUD_GPU, "eu-north", SecurityBoundary.REGIONAL, "a100", 2, 160, "6.40", 0.05
     ),
     ServedPool(
-        "cloud-b", PoolKind.CLOUD_GPU, "eu-west", SecurityBoundary.SHARED, "a100", 2, 160, "4.10", 0.05
+        "cloud-b", PoolKind.CLOUD_GPU, "eu-west", SecurityBoundary.REGIONAL, "a100", 2, 160, "4.10", 0.05
     ),
 )
 

@@ -16,7 +16,7 @@ NORTH = ("--region", "eu-north", "--boundary", "regional")
 NOWHERE = ("--region", "eu-west", "--boundary", "private")
 CHOSEN, CHEAPER = "cloud-a", "cloud-b"
 # Why not the others: one lacks memory, and the cheaper one is shared with strangers.
-LEFT_OUT = {"gpu-local": "memory", CHEAPER: "boundary"}
+LEFT_OUT = {"gpu-local": "memory", CHEAPER: "region"}
 NO_POOL = 5
 PLACEMENT = re.compile(r"placement ([0-9a-f-]{36}): ")
 
@@ -60,7 +60,9 @@ def _explain(console: Console, sco: Sco, decision: dict[str, Any]) -> None:
     _expect("why not the others", {pool: found[pool]["reason"] for pool in LEFT_OUT}, LEFT_OUT)
     paid, instead = (float(found[pool]["pricePerHourUsd"]) for pool in (CHOSEN, CHEAPER))
     _expect(f"{CHEAPER} is cheaper than {CHOSEN}", instead < paid, True)
-    console.print(f"{CHEAPER} costs {instead:g} USD per hour instead of {paid:g}. No price buys a boundary.")
+    console.print(
+        f"{CHEAPER} costs {instead:g} USD per hour instead of {paid:g}. No price buys another region."
+    )
 
 
 def _expect(what: str, found: object, expected: object) -> None:

@@ -33,7 +33,7 @@ def test_the_demo_shows_the_main_job_and_cleans_up(folder: Path) -> None:
     assert "decided again: the same" in ended.stdout
     assert "llama-3.3:70gb is loaded, " in ended.stdout
     assert "llama-3.3:70gb goes to pool cloud-a, where it is loaded" in ended.stdout
-    assert "No price buys a boundary" in ended.stdout
+    assert "No price buys another region" in ended.stdout
     assert "It ended with exit code 5" in ended.stdout
     assert "The demo ended well" in ended.stdout
     stack = Stack.load(data_dir)
