@@ -65,9 +65,12 @@ def _name_tenant(connection: sa.Connection) -> None:
 async def driver_of(connection: AsyncConnection) -> Driver:
     """The driver's connection under an SQLAlchemy one, in the same transaction.
 
-    For the few statements of a decision: without SQLAlchemy in between each costs a fifth, and they can
+    The transaction has begun when this returns, so that it has named its tenant. For the few statements of
+    a decision: without SQLAlchemy in between each costs a fifth, and they can
     be sent together. Errors are then the driver's own.
     """
+    if not connection.in_transaction():
+        await connection.begin()
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection
     assert isinstance(driver, Driver)

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from store.engine import Engine, of_tenant
+from store.engine import Engine, driver_of, of_tenant
 from store.tables import metadata
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -115,6 +115,17 @@ async def test_a_tenant_sees_its_own_pools_and_the_shared_ones(
         ], table
         assert len(await rows(service_engine, query)) == len(POOLS)
     assert len(await rows(of_tenant(tenant_engine, "platform"), "SELECT pool_id FROM pools")) == 3
+
+
+async def test_the_driver_under_a_connection_sees_the_same_tenant(
+    engine: Engine, tenant_engine: Engine
+) -> None:
+    """Also where the first statement of a connection goes to the driver."""
+    await pools(engine)
+    for tenant, seen in (("umbra", 4), ("", 0)):
+        async with of_tenant(tenant_engine, tenant).connect() as connection:
+            driver = await driver_of(connection)
+            assert len(await (await driver.execute("SELECT pool_id FROM pools")).fetchall()) == seen
 
 
 async def test_nobody_writes_what_is_another_tenants(engine: Engine, tenant_engine: Engine) -> None:
