@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from lab.cloud.settings import CloudSettings
 from lab.cloud.snapshot import load, save, write_private
 from lab.cloud.web.app import build_app
 from lab.cloud.web.wire import Wire
+from lab.stack.ports import listen_on
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -85,7 +85,7 @@ class RunningCloud:
         state = load(settings.data_dir) if settings.data_dir is not None else None
         self.cloud = Cloud(settings, state)
         self.herald = Herald(self.cloud, settings.nats_url) if settings.nats_url is not None else None
-        self._socket = _bind(settings.port)
+        self._socket = listen_on(settings.port)
         self.base_url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}"
         self.wire = Wire(build_app(self.cloud, self.base_url, self._remember, self.herald), self.cloud)
         config = uvicorn.Config(
@@ -216,17 +216,3 @@ def credentials_file(base_url: str, own: Secrets) -> bytes:
         },
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2)
-
-
-def _bind(port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        bound.bind((LOOPBACK, port))
-    except OSError as error:
-        bound.close()
-        raise OSError(
-            error.errno, f"port {port} on {LOOPBACK} cannot be used ({error.strerror}): choose another"
-        ) from error
-    return bound

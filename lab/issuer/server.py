@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 import threading
 import time
 from ipaddress import ip_address
@@ -16,6 +15,7 @@ import uvicorn
 
 from lab.issuer.app import WARNING, build_app
 from lab.issuer.issuer import AUDIENCE, Issuer
+from lab.stack.ports import listen_on
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 20.0
@@ -36,7 +36,7 @@ class RunningIssuer:
             )
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._socket = _bind(host, port)
+        self._socket = listen_on(port, host)
         url = f"http://{host}:{self._socket.getsockname()[1]}"
         self.issuer = Issuer(url, data_dir, audience=audience)
         config = uvicorn.Config(
@@ -91,18 +91,3 @@ class IssuerHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise OSError(
-            error.errno, f"port {port} on {host} cannot be used ({error.strerror}): choose another"
-        ) from error
-    return bound

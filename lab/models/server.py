@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import threading
 import time
@@ -16,6 +15,7 @@ import uvicorn
 
 from lab.models.memory import Memory, ModelSettings
 from lab.models.web import build_app
+from lab.stack.ports import listen_on
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
@@ -35,7 +35,7 @@ class RunningModels:
 
     def __init__(self, settings: ModelSettings, certificate: Certificate | None = None) -> None:
         self.memory = Memory(settings)
-        self._socket = _bind(settings.port)
+        self._socket = listen_on(settings.port)
         self.port: int = self._socket.getsockname()[1]
         self.base_url = f"{'http' if certificate is None else 'https'}://{LOOPBACK}:{self.port}"
         config = uvicorn.Config(
@@ -101,17 +101,3 @@ class ModelsHandle:
             await self._running.serve()
 
         asyncio.run(main())
-
-
-def _bind(port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        bound.bind((LOOPBACK, port))
-    except OSError as error:
-        bound.close()
-        raise OSError(
-            error.errno, f"port {port} on {LOOPBACK} cannot be used ({error.strerror}): choose another"
-        ) from error
-    return bound

@@ -78,6 +78,25 @@ def require_free(name: str, port: int) -> None:
         )
 
 
+def listen_on(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A bound socket for a server of ours; port 0 is any free one. OSError says what is in the way.
+
+    Answers leave at once: asyncio sets no such option on a socket that it is handed, and each answer on a
+    kept connection would wait 40 ms.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(
+            error.errno, f"port {port} on {host} cannot be used ({error.strerror}): choose another"
+        ) from error
+    return bound
+
+
 def is_free(port: int) -> bool:
     """Tell whether a server could listen on the loopback port now."""
     return _obstacle(port) is None
