@@ -75,15 +75,14 @@ class ProviderActs:
 
         Slots that somebody asked for lately, and those that have to wait for the pace, are left out.
         """
-        now = self._now()
         async with self._engine.begin() as connection:
-            granted, paced = await licences.launch_grant(
+            granted, paced, now = await licences.launch_grant(
                 connection,
                 place,
                 wanted=len(order.slot_keys),
                 planned_at=order.planned_at,
                 tier=order.tier,
-                now=now,
+                clock=self._now,
                 terms=self._terms,
             )
             asked = await slots.mark_requested(
@@ -124,14 +123,13 @@ class ProviderActs:
         """
         if not doomed:
             return ()
-        now = self._now()
         async with self._engine.begin() as connection:
             grant = await licences.delete_grant(
-                connection, place, wanted=len(doomed), now=now, terms=self._terms
+                connection, place, wanted=len(doomed), clock=self._now, terms=self._terms
             )
             if grant is None:
                 raise read_only(place)
-            granted, paced = grant
+            granted, paced, now = grant
             asked = doomed[:granted]
             await record(connection, place.tenant_id, now, *self.entries(place, asked, paced=paced))
         await self.send_deletes(place, asked)

@@ -21,6 +21,7 @@ from domain.reconcile import (
     SIGHTINGS,
     Drift,
     DriftKind,
+    FleetPhase,
     ReconcileTerms,
     is_paced,
     may_be_repaired,
@@ -126,9 +127,9 @@ class Repairs:
         chosen = [one for one in due if one.kind in REPLACED | LEFT_OVER]
         if not chosen:
             return Settled({}, [], 0)
-        now = self._now()
         async with self._engine.begin() as connection:
             cycle = await licences.open_cycle(connection, place, lock=True)
+            now = self._now()
             if cycle.state.acting_until is None or cycle.state.acting_until <= now:
                 raise read_only(place)
             held = await fleet_facts.held(
@@ -139,7 +140,7 @@ class Repairs:
                 (one for one in chosen if one.subject not in held), allowance, cycle.state.phase
             )
             lost = await self._lose(
-                connection, place, [one for one in repaired if one.kind in REPLACED], cycle
+                connection, place, [one for one in repaired if one.kind in REPLACED], cycle.state.phase, now
             )
             left_over = [_doomed(one) for one in repaired if one.kind in LEFT_OVER]
             unserving = [_doomed(one) for one in repaired if one.kind is DriftKind.UNSERVING]
@@ -153,10 +154,14 @@ class Repairs:
         return Settled(lost, [*left_over, *unserving], len(later))
 
     async def _lose(
-        self, connection: Connection, place: Place, losses: Sequence[Drift], cycle: licences.Cycle
+        self,
+        connection: Connection,
+        place: Place,
+        losses: Sequence[Drift],
+        phase: FleetPhase,
+        now: datetime,
     ) -> dict[str, list[str]]:
         """End the slots of lost servers, workload by workload in the order of everyone."""
-        now = self._now()
         of_workload: dict[str, list[Drift]] = {}
         for one in losses:
             of_workload.setdefault(one.workload_id, []).append(one)
@@ -172,7 +177,7 @@ class Repairs:
                     place,
                     drift_of[row["server_id"]],
                     drift_of[row["server_id"]].detail,
-                    paced=is_paced(drift_of[row["server_id"]].kind, cycle.state.phase),
+                    paced=is_paced(drift_of[row["server_id"]].kind, phase),
                 )
                 for row in rows
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -33,6 +34,14 @@ class Place(NamedTuple):
     tenant_id: str
     partition_id: str
     region: str
+
+
+class Grant(NamedTuple):
+    """How many instances may change, whether they count against the pace, and when it was granted."""
+
+    instances: int
+    paced: bool
+    at: datetime
 
 
 class Cycle(NamedTuple):
@@ -146,19 +155,19 @@ async def launch_grant(
     wanted: int,
     planned_at: datetime,
     tier: str,
-    now: datetime,
+    clock: Callable[[], datetime],
     terms: ReconcileTerms,
-) -> tuple[int, bool]:
+) -> Grant:
     """How many of `wanted` slots may be launched now, and whether that counts against the pace.
 
     Nothing without a licence. While the pace holds, slots planned before the recovery wait for it, those
     of the strictest tier first; newer ones are demand of today and do not.
     """
-    row = await _licence(connection, place, now)
+    row, now = await _licence(connection, place, clock)
     if row is None:
-        return 0, False
+        return Grant(0, False, now)
     if row["phase"] != FleetPhase.PACING or planned_at >= row["recovered_at"]:
-        return wanted, False
+        return Grant(wanted, False, now)
     stricter = [str(one) for one in TIER_ORDER[: [str(one) for one in TIER_ORDER].index(tier)]]
     named = {
         "tenant": place.tenant_id,
@@ -168,29 +177,38 @@ async def launch_grant(
         "stricter": stricter,
     }
     if (await connection.execute(OLDER_AND_STRICTER, named)).scalar_one():
-        return 0, True
-    return min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True
+        return Grant(0, True, now)
+    return Grant(min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True, now)
 
 
 async def delete_grant(
-    connection: Connection, place: Place, *, wanted: int, now: datetime, terms: ReconcileTerms
-) -> tuple[int, bool] | None:
+    connection: Connection, place: Place, *, wanted: int, clock: Callable[[], datetime], terms: ReconcileTerms
+) -> Grant | None:
     """How many of `wanted` servers may be deleted now, and whether that counts against the pace.
 
     None without a licence.
     """
-    row = await _licence(connection, place, now)
+    row, now = await _licence(connection, place, clock)
     if row is None:
         return None
     if row["phase"] != FleetPhase.PACING:
-        return wanted, False
-    return min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True
+        return Grant(wanted, False, now)
+    return Grant(min(wanted, await allowance(connection, place, row["fleet"], now, terms)), True, now)
 
 
-async def _licence(connection: Connection, place: Place, now: datetime) -> sa.RowMapping | None:
-    """The licence if it holds, locked until the transaction ends: two grants never share an allowance."""
-    query = sa.select(reconciles).where(_of(place), reconciles.c.acting_until > now).with_for_update()
-    return (await connection.execute(query)).mappings().first()
+async def _licence(
+    connection: Connection, place: Place, clock: Callable[[], datetime]
+) -> tuple[sa.RowMapping | None, datetime]:
+    """The licence if it holds, locked until the transaction ends: two grants never share an allowance.
+
+    The clock is read once the lock is held: what was granted meanwhile is older than this grant, and a
+    licence that ran out during the wait does not hold.
+    """
+    query = sa.select(reconciles).where(_of(place)).with_for_update()
+    row = (await connection.execute(query)).mappings().first()
+    now = clock()
+    holds = row is not None and row["acting_until"] is not None and row["acting_until"] > now
+    return (row if holds else None), now
 
 
 async def left_undone(connection: Connection, place: Place, recovered_at: datetime | None) -> int:

@@ -245,9 +245,11 @@ def rate_used(lane: Lane, began: float) -> float:
 
 
 def most_within(times: Sequence[float], window_seconds: float) -> int:
+    """The most of these moments, in any order, that fall into one window."""
     most = first = 0
-    for last, at in enumerate(times):
-        while at - times[first] >= window_seconds:
+    ordered = sorted(times)
+    for last, at in enumerate(ordered):
+        while at - ordered[first] >= window_seconds:
             first += 1
         most = max(most, last - first + 1)
     return most

@@ -157,8 +157,10 @@ def act_without_a_licence(patch: pytest.MonkeyPatch) -> None:
     async def may(connection: Any, place: Any, now: datetime) -> bool:
         return True
 
-    async def grant(connection: Any, place: Any, *, wanted: int, **_: Any) -> tuple[int, bool]:
-        return wanted, False
+    async def grant(
+        connection: Any, place: Any, *, wanted: int, clock: Callable[[], datetime], **_: Any
+    ) -> licences.Grant:
+        return licences.Grant(wanted, False, clock())
 
     patch.setattr(licences, "may_act", may)
     patch.setattr(licences, "launch_grant", grant)
