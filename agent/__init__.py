@@ -1,0 +1,1 @@
+"""The node agent: it drains alone, whatever else is down."""

@@ -1,0 +1,1 @@
+"""The checkpoint client for workloads: the standard library alone."""

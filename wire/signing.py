@@ -1,0 +1,126 @@
+"""Signed letters: Ed25519 over canonical JSON (RFC 8785), each bound to what it is and to its key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import rfc8785
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+# Far more than any letter takes; what is larger is not even parsed.
+MAX_BYTES = 64 * 1024
+PUBLIC_KEY_BYTES = 32
+FIELDS = frozenset({"kind", "keyId", "payload", "signature"})
+
+
+class LetterKind(StrEnum):
+    """What a signed letter is. A signature of one kind says nothing about another."""
+
+    NOTICE = "notice.v1"
+    BUNDLE = "bundle.v1"
+
+
+class RefusedAs(StrEnum):
+    """Why a letter is not believed."""
+
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+    WRONG_KIND = "wrong_kind"
+    UNKNOWN_KEY = "unknown_key"
+    BAD_SIGNATURE = "bad_signature"
+
+
+class Refusal(NamedTuple):
+    """A letter that is not believed; `detail` says what was found, in one line."""
+
+    reason: RefusedAs
+    detail: str
+
+
+class Opened(NamedTuple):
+    """What a believed letter says, and which key signed it."""
+
+    key_id: str
+    payload: dict[str, Any]
+
+
+class SigningKey(NamedTuple):
+    """A private key and the name by which its public half is known."""
+
+    key_id: str
+    private: Ed25519PrivateKey
+
+    @property
+    def public_text(self) -> str:
+        return base64.b64encode(self.private.public_key().public_bytes_raw()).decode()
+
+
+class KeyRing:
+    """Public keys by name. Several at once let a key be replaced while letters of both are under way."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        """Take raw public keys in base64. ValueError names the first that is none."""
+        self._keys = {key_id: public_key(key_id, text) for key_id, text in keys.items()}
+
+    def find(self, key_id: str) -> Ed25519PublicKey | None:
+        return self._keys.get(key_id)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._keys))
+
+
+def public_key(key_id: str, text: str) -> Ed25519PublicKey:
+    """A raw Ed25519 public key from base64. ValueError when it is none."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"key {key_id!r} is not base64: {error}") from error
+    if len(raw) != PUBLIC_KEY_BYTES:
+        raise ValueError(f"key {key_id!r} has {len(raw)} bytes, an Ed25519 public key has {PUBLIC_KEY_BYTES}")
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+def seal(kind: LetterKind, payload: Mapping[str, Any], key: SigningKey) -> bytes:
+    """The letter as canonical JSON. `payload` holds JSON values with integers below 2^53 only."""
+    letter = {"kind": str(kind), "keyId": key.key_id, "payload": payload}
+    signature = base64.b64encode(key.private.sign(rfc8785.dumps(letter))).decode()
+    return rfc8785.dumps(letter | {"signature": signature})
+
+
+def unseal(kind: LetterKind, raw: bytes, ring: KeyRing) -> Opened | Refusal:
+    """What a letter of one kind says, when a known key has signed it. Never raises."""
+    if len(raw) > MAX_BYTES:
+        return Refusal(RefusedAs.TOO_LARGE, f"{len(raw)} bytes, at most {MAX_BYTES} are read")
+    letter = _parse(raw)
+    if isinstance(letter, Refusal):
+        return letter
+    if letter["kind"] != kind:
+        return Refusal(RefusedAs.WRONG_KIND, f"kind {str(letter['kind'])[:40]!r}, expected {str(kind)!r}")
+    key = ring.find(letter["keyId"])
+    if key is None:
+        return Refusal(RefusedAs.UNKNOWN_KEY, f"key {letter['keyId'][:80]!r} is not one of {ring.names()}")
+    try:
+        signed = rfc8785.dumps({name: letter[name] for name in ("kind", "keyId", "payload")})
+        key.verify(base64.b64decode(letter["signature"], validate=True), signed)
+    except (InvalidSignature, binascii.Error, ValueError, rfc8785.CanonicalizationError):
+        return Refusal(RefusedAs.BAD_SIGNATURE, f"not signed by key {letter['keyId'][:80]!r}")
+    return Opened(letter["keyId"], letter["payload"])
+
+
+def _parse(raw: bytes) -> dict[str, Any] | Refusal:
+    try:
+        letter = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        return Refusal(RefusedAs.MALFORMED, f"not JSON: {type(error).__name__}")
+    if not isinstance(letter, dict) or letter.keys() != FIELDS:
+        return Refusal(RefusedAs.MALFORMED, f"not an object with exactly {sorted(FIELDS)}")
+    texts = all(isinstance(letter[name], str) for name in FIELDS - {"payload"})
+    if not texts or not isinstance(letter["payload"], dict):
+        return Refusal(RefusedAs.MALFORMED, "kind, keyId and signature must be text, payload an object")
+    return letter
