@@ -88,7 +88,7 @@ def public_key(key_id: str, text: str) -> Ed25519PublicKey:
 
 def seal(kind: LetterKind, payload: Mapping[str, Any], key: SigningKey) -> bytes:
     """The letter as canonical JSON. `payload` holds JSON values with integers below 2^53 only."""
-    letter = {"kind": str(kind), "keyId": key.key_id, "payload": payload}
+    letter: dict[str, Any] = {"kind": str(kind), "keyId": key.key_id, "payload": dict(payload)}
     signature = base64.b64encode(key.private.sign(rfc8785.dumps(letter))).decode()
     return rfc8785.dumps(letter | {"signature": signature})
 
