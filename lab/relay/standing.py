@@ -1,0 +1,86 @@
+"""The notices that stand: what an instance is shown when it asks, until its deadline is well past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from wire.notices import MAX_WARNING_SECONDS, Notice, NoticeKind
+
+# A node whose clock or poll is late still finds what concerned it; later it no longer runs.
+KEPT_AFTER_DEADLINE = timedelta(seconds=60)
+# No notice reaches further ahead, so that none outlives its withdrawal.
+WITHDRAWAL_KEPT = timedelta(seconds=MAX_WARNING_SECONDS)
+# A provider that changes its mind again and again does not grow an answer without end.
+MAX_WITHDRAWALS_EACH = 8
+
+
+@dataclass(slots=True)
+class Standing:
+    """One signed notice, until when it is shown, and how often it was pushed."""
+
+    notice: Notice
+    letter: bytes
+    ends: datetime
+    pushes: int = 0
+
+
+class StandingNotices:
+    """By instance: at most one notice of each kind, and the last withdrawals."""
+
+    def __init__(self) -> None:
+        self._by_instance: dict[str, list[Standing]] = {}
+        self._by_id: dict[UUID, Standing] = {}
+        self._withdrawals: dict[UUID, Standing] = {}
+
+    def find(self, instance_id: str, kind: NoticeKind) -> Standing | None:
+        known = self._by_instance.get(instance_id, ())
+        return next((one for one in known if one.notice.kind is kind), None)
+
+    def by_id(self, notice_id: UUID) -> Standing | None:
+        return self._by_id.get(notice_id)
+
+    def withdrawal_of(self, notice_id: UUID) -> Standing | None:
+        return self._withdrawals.get(notice_id)
+
+    def of(self, instance_id: str) -> tuple[Standing, ...]:
+        return tuple(self._by_instance.get(instance_id, ()))
+
+    def all(self) -> Iterator[Standing]:
+        yield from self._by_id.values()
+
+    def keep(self, notice: Notice, letter: bytes) -> Standing:
+        """Show a notice from now on, instead of one of its kind or the one that it withdraws."""
+        ends = (notice.deadline or notice.issued_at + WITHDRAWAL_KEPT) + KEPT_AFTER_DEADLINE
+        kept = Standing(notice, letter, ends)
+        for other in self.of(notice.instance_id):
+            replaced = other.notice.kind is notice.kind is not NoticeKind.WITHDRAWAL
+            if replaced or other.notice.notice_id == notice.withdraws:
+                self.drop(other)
+        if notice.kind is NoticeKind.WITHDRAWAL:
+            self._make_room(notice.instance_id)
+        self._by_instance.setdefault(notice.instance_id, []).append(kept)
+        self._by_id[notice.notice_id] = kept
+        if notice.withdraws is not None:
+            self._withdrawals[notice.withdraws] = kept
+        return kept
+
+    def drop(self, one: Standing) -> None:
+        others = self._by_instance[one.notice.instance_id]
+        others.remove(one)
+        if not others:
+            del self._by_instance[one.notice.instance_id]
+        del self._by_id[one.notice.notice_id]
+        if one.notice.withdraws is not None:
+            self._withdrawals.pop(one.notice.withdraws, None)
+
+    def _make_room(self, instance_id: str) -> None:
+        earlier = [one for one in self.of(instance_id) if one.notice.kind is NoticeKind.WITHDRAWAL]
+        for oldest in earlier[: -MAX_WITHDRAWALS_EACH + 1]:
+            self.drop(oldest)
+
+    def drop_ended(self, now: datetime) -> None:
+        for one in [one for one in self._by_id.values() if one.ends <= now]:
+            self.drop(one)
