@@ -11,6 +11,8 @@ So no transaction, whoever runs it, can book a pool twice or hold a slot that is
 from store.tables.base import AuditStatus, Phase, Standing, metadata
 from store.tables.holdings import instances, pool_backoffs, reservations
 from store.tables.intent import claims, contracts, workloads
+from store.tables.lifecycle import lifecycle_events, node_drains
+from store.tables.nodes import bundles, node_identities, node_nonces, node_tokens
 from store.tables.plans import placement_decisions, plan_generations, rankings, shortlists
 from store.tables.plumbing import event_streams, idempotency_keys, outbox, provider_budgets
 from store.tables.provider import (
@@ -57,6 +59,7 @@ __all__ = [
     "WarmStatus",
     "audit_log",
     "audits",
+    "bundles",
     "cached_models",
     "claims",
     "contracts",
@@ -68,9 +71,14 @@ __all__ = [
     "idempotency_keys",
     "instances",
     "leases",
+    "lifecycle_events",
     "metadata",
     "model_loads",
     "model_placements",
+    "node_drains",
+    "node_identities",
+    "node_nonces",
+    "node_tokens",
     "outbox",
     "partitions",
     "placement_decisions",
