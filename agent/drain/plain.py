@@ -1,0 +1,164 @@
+"""Processes without a scheduler: systemd units, cgroups and pid files; also the local path of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.drain.ports import Deadline, Work
+from agent.drain.processes import Process, catches, cgroup_pids, family, look, running, send
+from wire.bundle import DrainOrders, DrainSignal
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+SYSTEM_SLICE = "system.slice"
+MOST_PID_FILES = 256
+# A process that forks faster than it is killed is met again; each round leaves less time to fork.
+KILL_ROUNDS = 5
+KILL_PAUSE_SECONDS = 0.02
+# Who does not expect these is ended by them, so they go to those only that do.
+FOR_HANDLERS = frozenset({DrainSignal.USR1, DrainSignal.USR2})
+
+
+class PlainPlaces(NamedTuple):
+    """Where this node's plain work is found. Cgroups are paths below `cgroup_root`, pid files patterns."""
+
+    units: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    pid_files: tuple[str, ...] = ()
+    cgroup_root: Path = CGROUP_ROOT
+
+
+class PlainWork:
+    """Finds the work at its places and remembers who was met there, so that no stranger is taken for it."""
+
+    def __init__(self, places: PlainPlaces) -> None:
+        self._places = places
+        self._leaders: dict[str, tuple[int, Process]] = {}
+        self._members: dict[str, tuple[Process, ...]] = {}
+
+    def find(self) -> dict[Work, tuple[Process, ...]]:
+        """What runs now, with its processes."""
+        found = [self._of_cgroup("unit", name, f"{SYSTEM_SLICE}/{name}") for name in self._places.units]
+        found += [self._of_cgroup("cgroup", name, name) for name in self._places.cgroups]
+        paths = sorted(path for pattern in self._places.pid_files for path in glob(pattern))
+        found += [("pid_file", path, self._of_pid_file(path)) for path in paths[:MOST_PID_FILES]]
+        return {
+            Work(kind, name, tuple(one.pid for one in processes)): processes
+            for kind, name, processes in found
+            if processes
+        }
+
+    def kill_at_once(self, work: Work) -> bool:
+        """Let the kernel kill a whole cgroup, forks included. False where it cannot."""
+        folder = {"unit": f"{SYSTEM_SLICE}/{work.name}", "cgroup": work.name}.get(work.kind)
+        if folder is None:
+            return False
+        try:
+            with (self._places.cgroup_root / folder / "cgroup.kill").open("r+", encoding="ascii") as file:
+                file.write("1")
+        except OSError:
+            return False
+        return True
+
+    def _of_cgroup(self, kind: str, name: str, folder: str) -> tuple[str, str, tuple[Process, ...]]:
+        return kind, name, running(cgroup_pids(self._places.cgroup_root / folder))
+
+    def _of_pid_file(self, path: str) -> tuple[Process, ...]:
+        leader = self._leader(path)
+        known = self._members.get(path, ())
+        if leader is None and not known:
+            return ()
+        members = family(leader, known)
+        self._members[path] = members
+        return members
+
+    def _leader(self, path: str) -> Process | None:
+        """Whom the file names, unless the pid went to somebody else since the file was first read."""
+        read = _read_pid_file(path)
+        if read is None:
+            return None
+        written, pid, started = read
+        details = look(pid)
+        if details is None or (started is not None and started != details.process.started):
+            return None
+        before = self._leaders.setdefault(path, (written, details.process))
+        if before[0] != written:
+            self._leaders[path] = before = (written, details.process)
+        return details.process if before[1] == details.process else None
+
+
+class PlainDriver:
+    """Signals processes directly, each at most once, and asks nobody."""
+
+    name = "plain"
+
+    def __init__(
+        self, find: Callable[[], dict[Work, tuple[Process, ...]]], kill: Callable[[Work], bool]
+    ) -> None:
+        """`find` says what runs; `kill` ends a piece of work as a whole where that is possible."""
+        self._find = find
+        self._kill = kill
+        self._signalled: set[Process] = set()
+
+    async def cordon(self, owner: str, until: datetime) -> None:
+        """Nobody gives plain work to a node but its owner, so there is nothing to close."""
+
+    async def uncordon(self, owner: str) -> None:
+        """Nothing was closed."""
+
+    async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
+        for processes in self._find().values():
+            for process, number in receivers(processes, orders.signal):
+                if process not in self._signalled and send(process, number):
+                    self._signalled.add(process)
+
+    async def left(self) -> tuple[Work, ...]:
+        return tuple(self._find())
+
+    async def force(self, work: Sequence[Work]) -> None:
+        names = {(one.kind, one.name) for one in work}
+        for _ in range(KILL_ROUNDS):
+            found = [(one, run) for one, run in self._find().items() if (one.kind, one.name) in names]
+            for one, processes in found:
+                if not self._kill(one):
+                    for process in processes:
+                        send(process, signal.SIGKILL)
+            if not found:
+                return
+            await asyncio.sleep(KILL_PAUSE_SECONDS)
+
+    async def finish(self, orders: DrainOrders) -> None:
+        """Who runs plain work sees it end."""
+
+
+def plain_driver(places: PlainPlaces) -> PlainDriver:
+    """The driver for work at these places."""
+    work = PlainWork(places)
+    return PlainDriver(work.find, work.kill_at_once)
+
+
+def receivers(
+    processes: Sequence[Process], wanted: DrainSignal
+) -> tuple[tuple[Process, signal.Signals], ...]:
+    """Whom to signal with what, so that the work is told and no helper process of it is struck dead."""
+    number = signal.Signals[f"SIG{wanted}"]
+    if wanted not in FOR_HANDLERS:
+        return tuple((one, number) for one in processes)
+    ready = tuple((one, number) for one in processes if catches(one, number))
+    return ready or tuple((one, signal.SIGTERM) for one in processes)
+
+
+def _read_pid_file(path: str) -> tuple[int, int, int | None] | None:
+    """When it was written, the pid, and the start that the writer may give; None when it cannot be read."""
+    try:
+        with open(path, encoding="ascii") as file:
+            words = file.read(64).split()
+            written = Path(path).stat().st_mtime_ns
+        return written, int(words[0]), int(words[1]) if len(words) > 1 else None
+    except (OSError, ValueError, IndexError):
+        return None
