@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from agent.clock import Clock, ProviderClock
+from agent.files import Writer, write_atomic
 from wire.notices import Notice
 
 # What is kept back from the workload for the verification and the report.
 RESERVE_SECONDS = 3
+READABLE = 0o644
 # A wall clock that is right may still be read a moment before the notice was issued.
 WALL_TOLERANCE = timedelta(seconds=2)
 
@@ -53,7 +57,21 @@ def workload_budget(budget_seconds: int, remaining_seconds: float) -> int:
     return max(1, min(budget_seconds, int(remaining_seconds - RESERVE_SECONDS)))
 
 
-def deadline_file(notice: Notice, deadline: DrainDeadline, clock: Clock) -> bytes:
+class DeadlineFile:
+    """The file that tells workloads on this node when they have to be gone; there is none without a drain."""
+
+    def __init__(self, path: Path, writer: Writer, clock: Clock) -> None:
+        self._path, self._writer, self._clock = path, writer, clock
+
+    async def write(self, notice: Notice, deadline: DrainDeadline) -> None:
+        content = deadline_text(notice, deadline, self._clock)
+        await self._writer.run(self._path.name, partial(_publish, self._path, content))
+
+    async def remove(self) -> None:
+        await self._writer.run(self._path.name, partial(self._path.unlink, missing_ok=True))
+
+
+def deadline_text(notice: Notice, deadline: DrainDeadline, clock: Clock) -> bytes:
     """What workloads read: the provider's moment, and the same on both of the node's own clocks."""
     ends_at = clock.wall() + timedelta(seconds=deadline.remaining_seconds())
     said: dict[str, Any] = {
@@ -65,6 +83,10 @@ def deadline_file(notice: Notice, deadline: DrainDeadline, clock: Clock) -> byte
         "endsAtBootSeconds": round(deadline.ends_at, 3),
     }
     return json.dumps(said).encode() + b"\n"
+
+
+def _publish(path: Path, content: bytes) -> None:
+    write_atomic(path, content, mode=READABLE, durable=False)
 
 
 def _text(moment: datetime) -> str:

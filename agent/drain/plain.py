@@ -142,6 +142,13 @@ def plain_driver(places: PlainPlaces) -> PlainDriver:
     return PlainDriver(work.find, work.kill_at_once)
 
 
+def strike(work: Sequence[Work], wanted: DrainSignal) -> None:
+    """Signal the processes of work that some system knows and cannot tell itself."""
+    for one in work:
+        for process, number in receivers(running(one.pids), wanted):
+            send(process, number)
+
+
 def receivers(
     processes: Sequence[Process], wanted: DrainSignal
 ) -> tuple[tuple[Process, signal.Signals], ...]:

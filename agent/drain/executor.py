@@ -1,0 +1,262 @@
+"""One drain, from the notice to the last of its work: every step bounded, and on disk before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from agent.bounded import bounded, describe
+from agent.clock import Clock
+from agent.deadline import DeadlineFile, DrainDeadline, workload_budget
+from agent.drain.plain import strike
+from agent.drain.ports import DrainDriver, Record, Work
+from agent.drain_record import Drain, DrainRecord, Phase, Route
+from agent.metrics import AgentMetrics
+from agent.telling import of_notice, once
+from agent.verifier import Left, Verifier, edge
+from wire.bundle import DrainOrders, DrainSignal
+from wire.lifecycle import MAX_DETAIL, EventType
+
+SIGNAL_LIMIT_SECONDS = 1.0
+FORCE_LIMIT_SECONDS = 1.0
+FINISH_LIMIT_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+# How long our mark on the node outlives the deadline where nobody takes it back.
+MARK_OUTLIVES = timedelta(minutes=10)
+# A second eviction changes nothing, nor does a second TERM; a second USR1 or INT may.
+HARMLESS_TWICE = frozenset({"kubernetes", "spark"})
+log = logging.getLogger("sco.agent")
+
+
+class Limits(NamedTuple):
+    """Seconds: how long a scheduler may take, and when after its deadline a node is taken to live on."""
+
+    scheduler_seconds: float = 0.8
+    lives_on_seconds: float = 120.0
+
+
+class Surroundings(NamedTuple):
+    """What every drain of this node works with."""
+
+    kept: DrainRecord
+    record: Record
+    file: DeadlineFile
+    clock: Clock
+    metrics: AgentMetrics
+    limits: Limits = Limits()
+
+
+class Systems(NamedTuple):
+    """Who takes the work off the node in one drain, and who does where that one does not answer."""
+
+    driver: DrainDriver
+    local: DrainDriver
+
+
+class Executor:
+    """Runs the drain that is kept, from the phase that it has reached."""
+
+    def __init__(self, around: Surroundings, systems: Systems, deadline: DrainDeadline) -> None:
+        self._around, self._kept = around, around.kept
+        self._driver, self._local = systems
+        self._deadline = deadline
+        self._verifier = Verifier(self._work_ended)
+        self._cordoning: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Signal, see the work end, say what came of it. Ends when the node outlives its deadline."""
+        try:
+            if self._drain.phase in (Phase.HEARD, Phase.SIGNALLING):
+                await self._reach_the_work()
+            if self._drain.phase in (Phase.SIGNALLED, Phase.OVERRUN):
+                await self._see_it_end()
+            if self._drain.phase is not Phase.FINISHED:
+                await self._finish()
+            await self._outlive()
+        finally:
+            if self._cordoning is not None:
+                self._cordoning.cancel()
+
+    @property
+    def _drain(self) -> Drain:
+        drain = self._kept.saved.drain
+        assert drain is not None, "an executor runs while a drain is kept"
+        return drain
+
+    async def _reach_the_work(self) -> None:
+        repeated = self._drain.phase is Phase.SIGNALLING
+        self._tell(EventType.NOTICE, seconds_since_notice=0.0)
+        if repeated:
+            await self._around.file.write(self._drain.notice, self._deadline)
+        else:
+            route, *_ = await asyncio.gather(
+                self._cordon(),
+                self._kept.save(),
+                self._around.file.write(self._drain.notice, self._deadline),
+            )
+            self._kept.advance(phase=Phase.SIGNALLING, route=route)
+            await self._kept.save()
+        if not repeated or self._harmless_twice():
+            await self._signal()
+        since = self._since_notice()
+        self._around.metrics.to_signal.observe(since)
+        self._tell(EventType.SIGNALLED, path=self._path(), seconds_since_notice=since, **self._spare())
+        self._kept.advance(phase=Phase.SIGNALLED)
+        await self._kept.save()
+
+    async def _cordon(self) -> Route:
+        try:
+            await bounded(self._mark(), self._around.limits.scheduler_seconds)
+        except Exception as error:
+            log.warning(
+                "%s did not close the node: %s; the local path is used", self._driver.name, describe(error)
+            )
+            self._around.metrics.local_paths.inc()
+            self._cordoning = asyncio.ensure_future(self._cordon_later())
+            return Route.LOCAL
+        return Route.DRIVER
+
+    async def _cordon_later(self) -> None:
+        """A scheduler that comes back must not send new work to a node that is going."""
+        while self._deadline.remaining_seconds() > 0:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await bounded(self._mark(), FINISH_LIMIT_SECONDS)
+            except Exception as error:
+                log.info("%s still does not close the node: %s", self._driver.name, describe(error))
+            else:
+                return
+
+    async def _mark(self) -> None:
+        remaining = timedelta(seconds=max(0.0, self._deadline.remaining_seconds()))
+        await self._driver.cordon(self._drain.owner, self._around.clock.wall() + remaining + MARK_OUTLIVES)
+
+    async def _signal(self) -> None:
+        orders = self._cut_orders()
+        if self._drain.route is Route.DRIVER:
+            try:
+                await bounded(self._driver.signal(orders, self._deadline), SIGNAL_LIMIT_SECONDS)
+            except Exception as error:
+                log.warning(
+                    "%s did not signal: %s; the local path is used", self._driver.name, describe(error)
+                )
+                self._around.metrics.local_paths.inc()
+                self._kept.advance(route=Route.LOCAL)
+                await self._kept.save()
+            else:
+                return
+        try:
+            await bounded(self._local.signal(orders, self._deadline), SIGNAL_LIMIT_SECONDS)
+        except Exception as error:
+            log.warning(
+                "the local path did not signal: %s; processes are signalled directly", describe(error)
+            )
+            left = await self._verifier.look(self._local, self._driver)
+            strike(left.work or (), orders.signal)
+
+    async def _see_it_end(self) -> None:
+        asked, instead = self._askable()
+        if self._drain.phase is Phase.SIGNALLED:
+            until = edge(self._deadline.remaining_seconds())
+            left = await self._verifier.until_gone(asked, instead, self._deadline, until)
+            if left.work == ():
+                self._around.metrics.drains.labels("drained").inc()
+                self._tell(EventType.DRAINED, path=self._path(), **self._since(), **self._spare())
+                self._kept.advance(phase=Phase.DRAINED)
+                await self._kept.save()
+                return
+            self._around.metrics.drains.labels("overrun").inc()
+            detail = f"left: {_names(left)}"[:MAX_DETAIL]
+            self._tell(EventType.OVERRUN, path=self._path(), detail=detail, **self._since(), **self._spare())
+            self._kept.advance(phase=Phase.OVERRUN)
+            await self._force(left)
+            await self._kept.save()
+        await self._force_the_rest(asked, instead)
+
+    async def _force_the_rest(self, asked: DrainDriver, instead: DrainDriver) -> None:
+        """What was forced may need a moment, and what it left behind is forced too."""
+        while self._deadline.remaining_seconds() > -self._around.limits.lives_on_seconds:
+            left = await self._verifier.look(asked, instead)
+            if left.work == ():
+                return
+            await self._force(left)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _force(self, left: Left) -> None:
+        try:
+            await bounded(left.seen_by.force(left.work or ()), FORCE_LIMIT_SECONDS)
+        except Exception as error:
+            log.warning("%s did not force the rest: %s", left.seen_by.name, describe(error))
+            rest = await self._verifier.look(self._local, self._driver)
+            if rest.seen_by is not left.seen_by:
+                await _try(self._local.force(rest.work or ()), FORCE_LIMIT_SECONDS)
+
+    async def _finish(self) -> None:
+        """Tried until it is done or the node is gone: without it, work may not resume elsewhere."""
+        while not await _try(self._driver.finish(self._cut_orders()), FINISH_LIMIT_SECONDS):
+            if self._deadline.remaining_seconds() <= 0:
+                break
+            await asyncio.sleep(RETRY_SECONDS)
+        self._kept.advance(phase=Phase.FINISHED)
+        await self._kept.save()
+
+    async def _outlive(self) -> None:
+        lives_on = self._around.limits.lives_on_seconds
+        await asyncio.sleep(max(0.0, self._deadline.remaining_seconds() + lives_on))
+
+    def _askable(self) -> tuple[DrainDriver, DrainDriver]:
+        local_first = self._drain.route is Route.LOCAL
+        return (self._local, self._driver) if local_first else (self._driver, self._local)
+
+    def _harmless_twice(self) -> bool:
+        by_name = self._drain.route is Route.DRIVER and self._driver.name in HARMLESS_TWICE
+        return by_name or self._drain.orders.signal is DrainSignal.TERM
+
+    def _cut_orders(self) -> DrainOrders:
+        orders = self._drain.orders
+        budget = workload_budget(orders.budget_seconds, self._deadline.remaining_seconds())
+        return orders.model_copy(update={"budget_seconds": budget})
+
+    def _path(self) -> str:
+        local = self._drain.route is Route.LOCAL and self._local is not self._driver
+        return f"{self._driver.name}-local" if local else self._driver.name
+
+    def _since_notice(self) -> float:
+        return max(0.0, self._around.clock.boot() - self._drain.heard_at)
+
+    def _since(self) -> dict[str, Any]:
+        return {"seconds_since_notice": self._since_notice()}
+
+    def _spare(self) -> dict[str, Any]:
+        return {"seconds_to_spare": self._deadline.remaining_seconds()}
+
+    def _work_ended(self, work: Work) -> None:
+        detail = f"{work.kind} {work.name}"[:MAX_DETAIL]
+        self._tell(EventType.WORK_ENDED, once_for=detail, detail=detail, **self._since(), **self._spare())
+
+    def _tell(self, type: EventType, once_for: str = "", **fields: Any) -> None:
+        notice = self._drain.notice
+        told = of_notice(notice) | fields | {"event_id": once(notice, type, once_for)}
+        self._around.record.tell(type, **told)
+
+
+async def _try(call: Any, seconds: float) -> bool:
+    try:
+        await bounded(call, seconds)
+    except Exception as error:
+        log.warning("%s", describe(error))
+        return False
+    return True
+
+
+def _names(left: Left) -> str:
+    if left.work is None:
+        return f"nobody can say ({left.detail})"
+    return ", ".join(f"{one.kind} {one.name} ({len(one.pids)} processes)" for one in _first(left.work))
+
+
+def _first(work: Sequence[Work]) -> Sequence[Work]:
+    return work[:10]

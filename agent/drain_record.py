@@ -1,0 +1,147 @@
+"""The drain under way, on disk: what a restarted agent has to know to go on with it."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from agent.bounded import describe
+from agent.clock import Clock, ProviderClock
+from agent.deadline import after_reboot
+from agent.files import Writer, read_bounded, write_atomic
+from domain.drain import Memory
+from wire.bundle import DrainOrders, DrainPath
+from wire.notices import Notice
+
+NAME = "drain.json"
+log = logging.getLogger("sco.agent")
+
+
+class Phase(StrEnum):
+    """How far a drain has come. Each is on disk before what follows it is done."""
+
+    HEARD = "heard"
+    SIGNALLING = "signalling"
+    SIGNALLED = "signalled"
+    OVERRUN = "overrun"
+    DRAINED = "drained"
+    FINISHED = "finished"
+
+
+class Route(StrEnum):
+    """By which way the work was told. A drain changes it at most once, from the first to the second."""
+
+    DRIVER = "driver"
+    LOCAL = "local"
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Drain(_Kept):
+    """One drain. Moments are seconds on the steady clock of the machine's start that `Saved` names."""
+
+    notice: Notice
+    orders: DrainOrders
+    owner: str
+    phase: Phase = Phase.HEARD
+    route: Route | None = None
+    heard_at: float
+    ends_at: float
+
+    @field_validator("notice")
+    @classmethod
+    def _ends(cls, notice: Notice) -> Notice:
+        if notice.deadline is None:
+            raise ValueError("a drain is due to a notice with a deadline")
+        return notice
+
+
+class Mark(NamedTuple):
+    """A node that was closed: by whom, and in which system."""
+
+    owner: str
+    path: DrainPath
+
+
+class Saved(_Kept):
+    """Everything kept: what was heard, the drain, and marks that are still to be taken back."""
+
+    boot_id: str
+    saved_at: float
+    writes: int = 0
+    memory: Memory = Memory()
+    drain: Drain | None = None
+    to_uncordon: tuple[Mark, ...] = Field(default=(), max_length=64)
+
+
+class DrainRecord:
+    """What is kept, in memory and on disk; where the disk is full, below the run folder, which is memory."""
+
+    def __init__(
+        self, folders: tuple[Path, ...], writer: Writer, clock: Clock, provider: ProviderClock, boot_id: str
+    ) -> None:
+        """`folders` in order of preference; the newest copy found in any of them counts."""
+        self._folders, self._writer, self._clock, self._provider = folders, writer, clock, provider
+        self._boot_id = boot_id
+        self.saved = Saved(boot_id=boot_id, saved_at=clock.boot())
+
+    def load(self) -> None:
+        """Take up what was kept. A drain of before the machine's last start keeps its deadline."""
+        found = [one for one in map(self._read, self._folders) if one is not None]
+        if not found:
+            return
+        saved = max(found, key=lambda one: one.writes)
+        if saved.boot_id != self._boot_id and saved.drain is not None:
+            saved = saved.model_copy(update={"drain": self._moved(saved.drain, saved.saved_at)})
+        self.saved = saved.model_copy(update={"boot_id": self._boot_id})
+
+    def change(self, **fields: Any) -> None:
+        """Change what is kept, in memory. Fields are those of `Saved`."""
+        self.saved = self.saved.model_copy(update=fields)
+
+    def advance(self, **fields: Any) -> Drain:
+        """Change the drain under way, in memory. Fields are those of `Drain`."""
+        assert self.saved.drain is not None, "no drain is under way"
+        drain = self.saved.drain.model_copy(update=fields)
+        self.change(drain=drain)
+        return drain
+
+    async def save(self) -> bool:
+        """Bring it to disk within the limit of every write. False when it is in memory only."""
+        self.change(saved_at=self._clock.boot(), writes=self.saved.writes + 1)
+        content = self.saved.model_dump_json(by_alias=True).encode()
+        return await self._writer.run(NAME, lambda: self._write(content))
+
+    def _write(self, content: bytes) -> None:
+        for folder in self._folders[:-1]:
+            try:
+                write_atomic(folder / NAME, content)
+                return
+            except OSError as error:
+                log.warning("%s cannot be written: %s", folder / NAME, error.strerror)
+        write_atomic(self._folders[-1] / NAME, content)
+
+    def _read(self, folder: Path) -> Saved | None:
+        raw = read_bounded(folder / NAME)
+        if raw is None:
+            return None
+        try:
+            return Saved.model_validate_json(raw)
+        except (ValidationError, RecursionError) as error:
+            log.warning("%s cannot be used: %s", folder / NAME, describe(error))
+            return None
+
+    def _moved(self, drain: Drain, saved_at: float) -> Drain:
+        notice, boot = drain.notice, self._clock.boot()
+        remaining = drain.ends_at - saved_at
+        assert notice.deadline is not None, "a drain is due to a notice with a deadline"
+        ends_at = after_reboot(notice.deadline, notice.issued_at, remaining, self._clock, self._provider)
+        return drain.model_copy(
+            update={"heard_at": boot - max(0.0, saved_at - drain.heard_at), "ends_at": ends_at}
+        )

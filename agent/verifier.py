@@ -1,0 +1,75 @@
+"""Whether anything is left. Only an answer that says so counts; silence never does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agent.bounded import bounded, describe
+from agent.drain.ports import Deadline, DrainDriver, Work
+
+# At this much before the deadline, what still runs has overrun: T+118 of 120.
+EDGE_SECONDS = 2.0
+# A notice that came too late for that still gives the work a moment between its signal and its end.
+LEAST_SECONDS = 1.0
+LOOK_LIMIT_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+class Left(NamedTuple):
+    """What one look saw and who saw it; `work` is None when nobody could say."""
+
+    work: tuple[Work, ...] | None
+    seen_by: DrainDriver
+    detail: str = ""
+
+
+class Verifier:
+    """Looks for work of this node until none is left or the edge is reached."""
+
+    def __init__(self, ended: Callable[[Work], None]) -> None:
+        """`ended` is told of each piece of work that was there and is gone."""
+        self._ended = ended
+        self._before: dict[tuple[str, str], Work] = {}
+        self._seen_by: DrainDriver | None = None
+
+    async def look(self, asked: DrainDriver, instead: DrainDriver) -> Left:
+        """What is left, as the one asked says, or the other where it does not answer."""
+        detail = ""
+        for driver in dict.fromkeys((asked, instead)):
+            try:
+                work = await bounded(driver.left(), LOOK_LIMIT_SECONDS)
+            except Exception as error:
+                detail = f"{driver.name}: {describe(error)}"
+                continue
+            self._compare(work, driver)
+            return Left(work, driver)
+        return Left(None, asked, detail)
+
+    async def until_gone(
+        self, asked: DrainDriver, instead: DrainDriver, deadline: Deadline, until_remaining: float
+    ) -> Left:
+        """The look that saw nothing, or the last one before the deadline was that near."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            left = await self.look(asked, instead)
+            spare = deadline.remaining_seconds() - until_remaining
+            if left.work == () or spare <= 0:
+                return left
+            await asyncio.sleep(min(pause, spare))
+            pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+    def _compare(self, work: tuple[Work, ...], seen_by: DrainDriver) -> None:
+        """Two systems name the same work differently, so only looks of the same one are compared."""
+        now = {(one.kind, one.name): one for one in work}
+        if seen_by is self._seen_by:
+            for key in sorted(self._before.keys() - now.keys()):
+                self._ended(self._before[key])
+        self._before, self._seen_by = now, seen_by
+
+
+def edge(remaining_seconds: float) -> float:
+    """How near the deadline may come before the rest is forced, seen from the moment of the signal."""
+    return min(EDGE_SECONDS, max(remaining_seconds - LEAST_SECONDS, remaining_seconds / 2))
