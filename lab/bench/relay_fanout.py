@@ -60,7 +60,7 @@ def measure() -> list[Figure]:
             unit="ms",
             target="<= 1000",
             method=(
-                f"one decision takes back {INSTANCES:,} instances; from then until each has its own signed letter,"
+                f"one decision takes back {INSTANCES:,} instances; until each has its signed letter,"
                 f" signing included; one NATS, {CONNECTIONS} connections of another process; the worst of"
                 f" {ROUNDS} rounds; p50 {p50:.0f} ms, last {last:.0f} ms"
             ),

@@ -1,4 +1,7 @@
-"""`python -m lab.relay --config FILE`: the notice relay as a process; `--new-key` makes its signing key."""
+"""`python -m lab.relay --config FILE`: the notice relay as a process.
+
+`--new-key FILE` makes its signing key, `--new-bus FOLDER` the keys and accounts of a node bus.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lab.relay.admission import Admission
 from lab.relay.keys import KeyRefused, write_new_key
 from lab.relay.server import RelaySettings, RunningRelay
 
 REFUSED = 2
+STORE = Path("/var/lib/node-bus/store")
 
 
 def main() -> int:
@@ -24,6 +29,9 @@ def main() -> int:
             key = write_new_key(options.new_key, options.key_id)
             sys.stdout.write(f'"{key.key_id}": "{key.public_text}"\n')
             return 0
+        if options.new_bus is not None:
+            _make_bus(options.new_bus, options.listen, options.store)
+            return 0
         running = RunningRelay(RelaySettings.model_validate_json(options.config.read_bytes()))
     except (KeyRefused, OSError, ValueError) as error:
         sys.stderr.write(f"lab.relay: {_one_line(error)}\n")
@@ -33,6 +41,12 @@ def main() -> int:
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(running.serve())
     return 0
+
+
+def _make_bus(folder: Path, listen: str, store: Path) -> None:
+    admission = Admission(folder)
+    made = [admission.config(listen=listen, store=store), admission.relay_file(), admission.history_file()]
+    sys.stdout.write("".join(f"{path}\n" for path in (*made, admission.keys_file)))
 
 
 def _one_line(error: Exception) -> str:
@@ -51,7 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--new-key", type=Path, help="make a signing key in this file and print its public half"
     )
+    what.add_argument("--new-bus", type=Path, help="make the keys and accounts of a node bus in this folder")
     parser.add_argument("--key-id", default="relay-1", help="name of a new key")
+    parser.add_argument("--listen", default="127.0.0.1:4222", help="where a new bus listens, host:port")
+    parser.add_argument("--store", type=Path, default=STORE, help="where a new bus keeps its streams")
     return parser
 
 

@@ -24,7 +24,7 @@ from wire.bus_credentials import (
     user_token,
 )
 
-KEYS_FILE = "bus-keys.json"
+KEYS_FILE, CONFIG_FILE = "bus-keys.json", "accounts.conf"
 AGENT_TOKEN_LIFE = timedelta(days=7)
 RELAY, HISTORY = "relay", "history"
 
@@ -45,7 +45,7 @@ class Admission:
     def config(self, *, listen: str, store: Path) -> Path:
         """The configuration of the bus server, written anew."""
         text = server_config(self.keys, listen=listen, store=str(store), now=_now())
-        return write_private(self.folder / "bus.conf", text)
+        return write_private(self.folder / CONFIG_FILE, text)
 
     def relay_file(self) -> Path:
         """Credentials with which the relay says notices."""
