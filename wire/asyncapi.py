@@ -21,9 +21,9 @@ AT = datetime(2030, 1, 1, 12, tzinfo=UTC)
 EVENT_ID = UUID("7e0d4c4e-8a53-5c55-8d0f-6a1f6c1d2b3a")
 Schema = dict[str, Any]
 DESCRIPTION = f"""\
-Facts about compute pools, the models on them and placements. Each is written in the transaction of what
-it tells of and published afterwards to the JetStream stream {STREAM}, at least once and, for one
-partitionkey, in order. A consumer drops repeats by `id`, and leaves aside what it does not know.
+Facts about compute pools, the models on them, placements, and nodes that are taken back. Each is written in
+the transaction of what it tells of and published afterwards to the JetStream stream {STREAM}, at least once
+and, for one partitionkey, in order. A consumer drops repeats by `id`, and leaves aside what it does not know.
 """
 
 

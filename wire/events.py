@@ -15,9 +15,13 @@ MODEL_EVICTED = "compute-pools.cache.v1.model-evicted"
 PLACEMENT_DECIDED = "compute-pools.placement.v1.placement-decided"
 PLAN_COMMITTED = "compute-pools.placement.v1.plan-committed"
 PLACEMENT_FINISHED = "compute-pools.placement.v1.placement-finished"
+NODE_NOTICE = "lifecycle.nodes.v1.notice"
+NODE_DRAINED = "lifecycle.nodes.v1.drained"
+NODE_OVERRUN = "lifecycle.nodes.v1.overrun"
+NODE_NO_NOTICE = "lifecycle.nodes.v1.no-notice"
 
 STREAM = "SCO_EVENTS"
-STREAM_SUBJECTS = ("compute-pools.>",)
+STREAM_SUBJECTS = ("compute-pools.>", "lifecycle.nodes.v1.>")
 
 SOURCE = "/sco/control-plane"
 CONTENT_TYPE = "application/cloudevents+json"

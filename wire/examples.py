@@ -13,6 +13,10 @@ from wire.payloads import (
     ComputePoolStateChanged,
     ModelEvicted,
     ModelWarmed,
+    NodeDrained,
+    NodeNoNotice,
+    NodeNotice,
+    NodeOverrun,
     Payload,
     PlacementDecided,
     PlacementFinished,
@@ -24,6 +28,17 @@ POOL = "eu-north-h1-g2-m"
 WORKLOAD = "orders-daily"
 MODEL = "llama-3-70b"
 PLACEMENT = UUID("0b8f5d5e-2f0a-4c39-9a37-6f1d2f4f1c11")
+NODE = {
+    "tenant_id": TENANT,
+    "instance_id": "2f0d9d0e-6a3b-4a0e-9f43-0a6c1d6f2a11",
+    "region": "eu-north",
+    "hall": "eu-north-h1",
+    "pool_id": "eu-north-h1-gp-m",
+    "partition_id": "k8s-eu-north",
+    "workload_id": WORKLOAD,
+}
+NOTICE = UUID("9c1f2b34-7d5e-4f60-8a1b-2c3d4e5f6a7b")
+DEADLINE = datetime(2030, 1, 1, 12, 2, tzinfo=UTC)
 
 EXAMPLES: tuple[Payload, ...] = (
     ComputePoolRegistered(
@@ -82,5 +97,46 @@ EXAMPLES: tuple[Payload, ...] = (
         active_instances=38,
         shortfall_units=2,
         shortfall_reason="capacity",
+    ),
+    NodeNotice(
+        **NODE,
+        event_id=UUID("3d0b3c52-0c1f-4d59-9a0f-5a1f0c2b7e01"),
+        cause="reclaim",
+        counts_in_ledger=True,
+        occurred_at=datetime(2030, 1, 1, 12, tzinfo=UTC),
+        notice_id=NOTICE,
+        deadline=DEADLINE,
+        seconds_since_notice=0.0,
+    ),
+    NodeDrained(
+        **NODE,
+        event_id=UUID("3d0b3c52-0c1f-4d59-9a0f-5a1f0c2b7e02"),
+        cause="reclaim",
+        counts_in_ledger=True,
+        occurred_at=datetime(2030, 1, 1, 12, 0, 36, 900_000, tzinfo=UTC),
+        notice_id=NOTICE,
+        deadline=DEADLINE,
+        seconds_since_notice=36.9,
+        seconds_to_spare=83.1,
+    ),
+    NodeOverrun(
+        **NODE,
+        event_id=UUID("3d0b3c52-0c1f-4d59-9a0f-5a1f0c2b7e03"),
+        cause="reclaim",
+        counts_in_ledger=True,
+        occurred_at=datetime(2030, 1, 1, 12, 1, 58, tzinfo=UTC),
+        notice_id=NOTICE,
+        deadline=DEADLINE,
+        seconds_since_notice=118.0,
+        seconds_to_spare=2.0,
+        detail="3 processes of orders-daily",
+    ),
+    NodeNoNotice(
+        **NODE,
+        event_id=UUID("3d0b3c52-0c1f-4d59-9a0f-5a1f0c2b7e04"),
+        cause="unknown",
+        counts_in_ledger=False,
+        occurred_at=datetime(2030, 1, 1, 12, tzinfo=UTC),
+        detail="its server is not listed any more",
     ),
 )

@@ -17,6 +17,10 @@ from pydantic_core import CoreSchema, core_schema
 from wire.events import (
     MODEL_EVICTED,
     MODEL_WARMED,
+    NODE_DRAINED,
+    NODE_NO_NOTICE,
+    NODE_NOTICE,
+    NODE_OVERRUN,
     PLACEMENT_DECIDED,
     PLACEMENT_FINISHED,
     PLAN_COMMITTED,
@@ -61,6 +65,7 @@ BoundaryWord = Annotated[str, OneOf("private", "regional", "shared")]
 PurchaseWord = Annotated[str, OneOf("reclaimable", "guaranteed", "committed")]
 PlacementWord = Annotated[str, OneOf("placed", "no_capacity", "policy_denied")]
 PlanWord = Annotated[str, OneOf("placed", "shortfall", "policy_denied")]
+CauseWord = Annotated[str, OneOf("reclaim", "defect", "operator", "drill", "unknown")]
 PhaseWord = Annotated[str, OneOf("requested", "planned", "placed", "shortfall")]
 
 
@@ -214,6 +219,48 @@ class PlacementFinished(Payload):
     shortfall_reason: Word | None
 
 
+class NodeLifecycle(Payload):
+    """What every event about a node says. Times are the node's, the deadline is the provider's."""
+
+    key_field: ClassVar[str] = "instance_id"
+
+    event_id: Annotated[UUID, Field(description="as the node or the control plane told it")]
+    instance_id: Annotated[str, Field(min_length=1, max_length=63, description="the id of the server")]
+    region: str
+    hall: str
+    pool_id: PoolId
+    partition_id: str
+    workload_id: WorkloadId
+    cause: CauseWord
+    counts_in_ledger: Annotated[bool, Field(description="not without a cause")]
+    occurred_at: datetime
+    notice_id: UUID | None = None
+    deadline: datetime | None = None
+    seconds_since_notice: float | None = None
+    seconds_to_spare: float | None = None
+    detail: str = ""
+
+
+class NodeNotice(NodeLifecycle):
+    topic: ClassVar[str] = NODE_NOTICE
+    summary: ClassVar[str] = "A node was told that it will be taken back."
+
+
+class NodeDrained(NodeLifecycle):
+    topic: ClassVar[str] = NODE_DRAINED
+    summary: ClassVar[str] = "Nothing is left on a node that was told to drain."
+
+
+class NodeOverrun(NodeLifecycle):
+    topic: ClassVar[str] = NODE_OVERRUN
+    summary: ClassVar[str] = "Work was still running on a node at the edge of its deadline."
+
+
+class NodeNoNotice(NodeLifecycle):
+    topic: ClassVar[str] = NODE_NO_NOTICE
+    summary: ClassVar[str] = "A node was gone, and no notice of it is known."
+
+
 PAYLOADS: tuple[type[Payload], ...] = (
     ComputePoolRegistered,
     ComputePoolStateChanged,
@@ -224,5 +271,9 @@ PAYLOADS: tuple[type[Payload], ...] = (
     PlacementDecided,
     PlanCommitted,
     PlacementFinished,
+    NodeNotice,
+    NodeDrained,
+    NodeOverrun,
+    NodeNoNotice,
 )
 BY_TOPIC = {one.topic: one for one in PAYLOADS}

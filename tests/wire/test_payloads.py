@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from domain.cause import Cause
+from domain.lifecycle import EventType
 from domain.pool import PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.pool_life import EvictReason
 from domain.reasons import ShortfallReason
@@ -17,7 +19,7 @@ from domain.serving.placing import PlacementOutcome
 from store.pool_life import MAY_CHANGE
 from store.tables import Phase
 from tests.domain.worlds import facts
-from wire import events
+from wire import events, lifecycle
 from wire.asyncapi import payload_schema
 from wire.examples import EXAMPLES
 from wire.payloads import (
@@ -28,6 +30,8 @@ from wire.payloads import (
     ComputePoolStateChanged,
     ModelEvicted,
     ModelWarmed,
+    NodeDrained,
+    NodeLifecycle,
     Payload,
     PlacementDecided,
     PlacementFinished,
@@ -69,6 +73,7 @@ def test_an_event_says_what_is_promised(payload: type[Payload]) -> None:
         (ComputePoolStateChanged, "toState", PoolState),
         (PlacementDecided, "outcome", PlacementOutcome),
         (PlacementFinished, "phase", Phase),
+        (NodeDrained, "cause", Cause),
     ],
 )
 def test_the_words_are_those_of_the_rules(payload: type[Payload], field: str, words: type[StrEnum]) -> None:
@@ -98,15 +103,23 @@ def test_what_a_pool_is_fits_into_its_registration() -> None:
 
 def test_every_event_has_a_topic_of_its_own_in_the_stream() -> None:
     topics = {
-        value for name, value in vars(events).items() if name.isupper() and "compute-pools." in str(value)
+        value
+        for name, value in vars(events).items()
+        if name.isupper() and re.search(r"\.v1\.[a-z]", str(value))
     }
-    topics -= {events.STREAM_SUBJECTS}
     assert set(BY_TOPIC) == topics
     assert len(BY_TOPIC) == len(PAYLOADS) == len(EXAMPLES)
-    prefix = events.STREAM_SUBJECTS[0].removesuffix(">")
+    prefixes = tuple(subject.removesuffix(">") for subject in events.STREAM_SUBJECTS)
+    rooms = r"compute-pools\.(pools|cache|placement)|lifecycle\.nodes"
     for topic in topics:
-        assert re.fullmatch(r"compute-pools\.(pools|cache|placement)\.v1\.[a-z]+(-[a-z]+)*", topic)
-        assert topic.startswith(prefix)
+        assert re.fullmatch(rf"({rooms})\.v1\.[a-z]+(-[a-z]+)*", topic)
+        assert topic.startswith(prefixes)
+
+
+def test_the_topics_of_nodes_are_those_that_their_own_letters_name() -> None:
+    kinds = (EventType.NOTICE, EventType.DRAINED, EventType.OVERRUN, EventType.NO_NOTICE)
+    told = {f"{lifecycle.TOPIC_PREFIX}.{kind.replace('_', '-')}" for kind in kinds}
+    assert told == {one.topic for one in PAYLOADS if issubclass(one, NodeLifecycle)}
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -146,4 +159,6 @@ def test_the_page_lists_the_fields_of_every_event(payload: type[Payload]) -> Non
 
 
 def test_the_page_lists_every_event_and_no_other() -> None:
-    assert set(re.findall(r"^\| `(compute-pools\.\S+)` \|", PAGE, re.MULTILINE)) == set(BY_TOPIC)
+    assert set(re.findall(r"^\| `((?:compute-pools|lifecycle)\.\S+)` \|", PAGE, re.MULTILINE)) == set(
+        BY_TOPIC
+    )
