@@ -1,0 +1,86 @@
+"""Pods of one node as a drain sees them: which are ours to drain, and how long each may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+MIRROR = "kubernetes.io/config.mirror"
+SOURCE = "kubernetes.io/config.source"
+FINISHED = frozenset({"Succeeded", "Failed"})
+DEFAULT_GRACE_SECONDS = 30
+# The machine must still be able to say what became of the work once the work has ended.
+MARGIN_SECONDS = 3
+# A grace of zero would take the pod off the API without waiting for its containers to end.
+LEAST_GRACE_SECONDS = 1
+
+
+class Pod(NamedTuple):
+    """What a drain has to know of a pod. `ending_seconds` is its grace once it is being deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str = "Running"
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    controller: str = ""
+    grace_seconds: int = DEFAULT_GRACE_SECONDS
+    ending_seconds: int | None = None
+    has_pre_stop: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def ending(self) -> bool:
+        return self.ending_seconds is not None
+
+
+def left_alone(pod: Pod) -> bool:
+    """Whether a drain leaves it: a daemon comes back at once, a static pod is the kubelet's, others ended."""
+    static = MIRROR in pod.annotations or pod.annotations.get(SOURCE, "api") != "api"
+    return static or pod.controller in ("DaemonSet", "Node") or pod.phase in FINISHED
+
+
+def ours(pods: Iterable[Pod], node: str) -> tuple[Pod, ...]:
+    """The pods to drain, sorted by name. What runs on another node is never among them."""
+    found = (pod for pod in pods if pod.node == node and not left_alone(pod))
+    return tuple(sorted(found, key=lambda pod: (pod.namespace, pod.name, pod.uid)))
+
+
+def grace_for(remaining_seconds: float, budget_seconds: int) -> int:
+    """Whole seconds a pod may take from now: its budget, but never beyond the deadline and never none."""
+    return max(LEAST_GRACE_SECONDS, min(budget_seconds, math.floor(remaining_seconds - MARGIN_SECONDS)))
+
+
+def at_edge(pod: Pod, remaining_seconds: float, budget_seconds: int) -> bool:
+    """Whether a pod that is still blocked has to be told now, or its own grace no longer fits."""
+    wanted = max(LEAST_GRACE_SECONDS, min(pod.grace_seconds, budget_seconds))
+    return remaining_seconds - MARGIN_SECONDS <= wanted
+
+
+def read_pod(raw: Any) -> Pod:
+    """A pod from the API's object, as lightkube reads it."""
+    meta, spec = raw.metadata, raw.spec
+    owners = (owner.kind for owner in meta.ownerReferences or () if owner.controller or owner.kind == "Node")
+    grace = spec.terminationGracePeriodSeconds
+    ending = None
+    if meta.deletionTimestamp is not None:
+        ending = meta.deletionGracePeriodSeconds or 0
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        node=spec.nodeName or "",
+        phase=(raw.status.phase if raw.status else None) or "Pending",
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+        controller=next(owners, ""),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+        ending_seconds=ending,
+        has_pre_stop=any(c.lifecycle and c.lifecycle.preStop for c in spec.containers or ()),
+    )
