@@ -1,0 +1,217 @@
+"""The agent as a whole: each concern in a task of its own, so that none stops another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.bounded import bounded, describe, supervise
+from agent.bundle import BundleSource, BundleStore
+from agent.clock import Clock, ProviderClock, SystemClock, boot_id
+from agent.deadline import DeadlineFile
+from agent.drain.choose import Drivers
+from agent.drain.drains import Drains
+from agent.drain.executor import Limits, Surroundings
+from agent.drain_record import DrainRecord
+from agent.files import Writer
+from agent.listener import Listener
+from agent.metadata import Laid, Metadata
+from agent.metrics import AgentMetrics
+from agent.selfcheck import Check, SelfCheck, is_ready, said
+from agent.settings import AgentSettings
+from agent.spool import Spool
+from agent.spool_policy import Loss
+from agent.systemd import keep_signing, notify
+from agent.telling import Telling
+from agent.watcher import Poll, Push
+from wire.lifecycle import EventType, LifecycleEvent
+
+if TYPE_CHECKING:
+    from agent.bus import NodeBus
+
+SPOOL, CREDENTIALS, DEADLINE = "spool.db", "bus.creds", "deadline"
+# How long the sources may take to answer before systemd is told that work may land.
+SETTLE_SECONDS = 2.0
+SETTLE_STEP_SECONDS = 0.1
+CHECK_SECONDS = 15.0
+REFRESH_LIMIT_SECONDS = 20.0
+log = logging.getLogger("sco.agent")
+
+
+class Agent:
+    """One node's agent. Several can live in one process, each with folders and an instance of its own."""
+
+    def __init__(self, settings: AgentSettings, instance_id: str, clock: Clock | None = None) -> None:
+        self.settings, self.instance_id = settings, instance_id
+        self.metrics = AgentMetrics()
+        self.clock = clock or SystemClock()
+        self.provider = ProviderClock(self.clock)
+        self.writer = Writer(lambda name: self.metrics.write_failures.labels(name).inc())
+        self.bundles = BundleStore(
+            settings.state_dir, settings.boot_bundle, instance_id, self.writer, self.metrics
+        )
+        self.spool = Spool(settings.state_dir / SPOOL, self._gap)
+        self.telling = Telling(lambda: self.bundles.bundle, self.spool.append, self.clock, self.provider)
+        folders = (settings.state_dir, settings.run_dir)
+        self.kept = DrainRecord(folders, self.writer, self.clock, self.provider, boot_id())
+        self.drains = self._drains()
+        self.listener = Listener(
+            instance_id=instance_id,
+            bundles=self.bundles,
+            drains=self.drains,
+            record=self.telling,
+            provider=self.provider,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        self.metadata = Metadata(settings.metadata_url, self.clock, self.provider, self._clock_measured)
+        self.poll = Poll(
+            self.metadata,
+            listener=self.listener,
+            metrics=self.metrics,
+            clock=self.clock,
+            seconds=settings.poll_seconds,
+            laid=self._laid,
+        )
+        self.push = Push(
+            settings.bus_servers,
+            settings.state_dir / CREDENTIALS,
+            instance_id=instance_id,
+            bundles=self.bundles,
+            listener=self.listener,
+            metrics=self.metrics,
+            beside=self._uplink,
+        )
+        self.check = SelfCheck(
+            self.bundles,
+            self.drains,
+            {"push": lambda: self.push.is_up, "poll": lambda: self.poll.is_up},
+            {"state_folder": settings.state_dir, "run_folder": settings.run_dir},
+            self.metrics,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch, and drain when told to, until `stop` is set. A drain under way is gone on with at once."""
+        self._make_folders()
+        self.load()
+        self.spool.start()
+        self.drains.resume()
+        tasks = [
+            asyncio.create_task(supervise(name, run, self._restarted)) for name, run in self._parts().items()
+        ]
+        try:
+            await stop.wait()
+        finally:
+            notify("STOPPING=1")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.drains.close()
+            await self.metadata.close()
+            await asyncio.to_thread(self.spool.close)
+            self.writer.close()
+
+    def load(self) -> None:
+        """Take up what is on disk. What cannot be read is left aside."""
+        self.bundles.load()
+        self.kept.load()
+
+    async def check_once(self, limit_seconds: float) -> tuple[Check, ...]:
+        """The self-check of an agent that does not run: it looks and connects, and hears no notice."""
+        self.load()
+        answers = await asyncio.gather(self.poll.answers(), self.push.connects(limit_seconds))
+        ways = dict(zip(("poll", "push"), answers, strict=True))
+        self.check.sources = {name: partial(bool, answer) for name, answer in ways.items()}
+        try:
+            return await self.check.run()
+        finally:
+            await self.metadata.close()
+            self.writer.close()
+
+    def _make_folders(self) -> None:
+        for folder, mode in ((self.settings.state_dir, 0o700), (self.settings.run_dir, 0o755)):
+            try:
+                folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            except OSError as error:
+                log.warning("%s cannot be made: %s", folder, error.strerror)
+
+    def _parts(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "poll": self.poll.run,
+            "push": self.push.run,
+            "bundle": self._refresh,
+            "uncordoning": self.drains.run_uncordoning,
+            "check": self._keep_checking,
+            "watchdog": keep_signing,
+        }
+
+    async def _keep_checking(self) -> None:
+        """The first answer decides when work may land, and every change of it is told."""
+        before: bool | None = None
+        for _ in range(int(SETTLE_SECONDS / SETTLE_STEP_SECONDS)):
+            if is_ready(await self.check.run()):
+                break
+            await asyncio.sleep(SETTLE_STEP_SECONDS)
+        while True:
+            checks = await self.check.run()
+            notify("READY=1", f"STATUS={said(checks)}")
+            if is_ready(checks) is not before:
+                before = is_ready(checks)
+                self._tell_readiness(checks)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    def _tell_readiness(self, checks: tuple[Check, ...]) -> None:
+        log.warning("self-check: %s", said(checks))
+        if is_ready(checks):
+            self.telling.tell(EventType.READY, detail=f"bundle {self.bundles.version}")
+
+    async def _refresh(self) -> None:
+        source = self._bundle_source()
+        while source is not None:
+            try:
+                await bounded(self.bundles.refresh(source), REFRESH_LIMIT_SECONDS)
+            except Exception as error:
+                self.metrics.refresh_failures.inc()
+                log.info("no newer bundle: %s", describe(error))
+            await asyncio.sleep(self.settings.bundle_refresh_seconds)
+        await asyncio.Event().wait()
+
+    def _bundle_source(self) -> BundleSource | None:
+        return None
+
+    async def _uplink(self, bus: NodeBus, hall: str) -> None:
+        from agent.uplink import Uplink  # noqa: PLC0415 - loaded with the client of the bus
+
+        uplink = Uplink(self.spool, bus, hall=hall, instance_id=self.instance_id)
+        await supervise("uplink", uplink.run, self._restarted)
+
+    def _drains(self) -> Drains:
+        settings = self.settings
+        drivers = Drivers(settings)
+        around = Surroundings(
+            kept=self.kept,
+            record=self.telling,
+            file=DeadlineFile(settings.run_dir / DEADLINE, self.writer, self.clock),
+            clock=self.clock,
+            metrics=self.metrics,
+            limits=Limits(settings.scheduler_seconds, settings.lives_on_seconds),
+        )
+        return Drains(around, self.provider, drivers.for_path, drivers.plain)
+
+    def _clock_measured(self) -> None:
+        offset = self.provider.offset_seconds()
+        if offset is not None:
+            self.metrics.clock_offset.set(offset)
+        self.drains.clock_was_measured()
+
+    def _laid(self, laid: Laid) -> None:
+        """What the orchestrator gave at the first start is the identity's to use."""
+
+    def _gap(self, loss: Loss) -> LifecycleEvent | None:
+        return self.telling.event(EventType.GAP, lost_events=loss.events, detail=loss.detail())
+
+    def _restarted(self, name: str) -> None:
+        self.metrics.restarts.labels(name).inc()
