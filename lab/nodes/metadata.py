@@ -68,11 +68,21 @@ class MetadataService:
     _cache: dict[str, _Kept] = field(default_factory=dict)
 
     def app(self) -> Starlette:
-        path = "/{instance}/openstack/latest/vendor_data2.json"
-        return Starlette(routes=[Route(path, self.vendor_data, methods=["GET"])])
+        below = "/{instance}/openstack/latest"
+        return Starlette(
+            routes=[
+                Route(f"{below}/vendor_data2.json", self.vendor_data, methods=["GET"]),
+                Route(f"{below}/meta_data.json", self.meta_data, methods=["GET"]),
+            ]
+        )
 
     async def vendor_data(self, request: Request) -> Response:
-        instance_id = request.path_params["instance"]
+        return await self._answer(request.path_params["instance"], self._vendor_data)
+
+    async def meta_data(self, request: Request) -> Response:
+        return await self._answer(request.path_params["instance"], self._meta_data)
+
+    async def _answer(self, instance_id: str, body_of: Callable[[str], Awaitable[bytes]]) -> Response:
         faults = self.faults if self.faults.concern(instance_id) else MetadataFaults()
         if faults.hang:
             await asyncio.sleep(HANG_SECONDS)
@@ -80,10 +90,13 @@ class MetadataService:
         self.answered += 1
         if faults.status is not None:
             return Response(b"", faults.status, {"Date": date})
-        body = b"<html>not JSON" if faults.garbage else await self._body(instance_id)
+        body = b"<html>not JSON" if faults.garbage else await body_of(instance_id)
         return Response(body, headers={"Date": date}, media_type="application/json")
 
-    async def _body(self, instance_id: str) -> bytes:
+    async def _meta_data(self, instance_id: str) -> bytes:
+        return orjson.dumps({"uuid": instance_id})
+
+    async def _vendor_data(self, instance_id: str) -> bytes:
         kept = self._cache.get(instance_id)
         now = time.monotonic()
         if kept is not None and now < kept.until:
@@ -116,6 +129,7 @@ class MetadataServer:
             log_level="warning",
             access_log=False,
             server_header=False,
+            lifespan="off",
             # The service writes the date itself: it is what nodes tell the provider's time by.
             date_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,

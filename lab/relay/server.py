@@ -66,6 +66,7 @@ class RunningRelay:
             log_level="warning",
             access_log=False,
             server_header=False,
+            lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         self.server = uvicorn.Server(config)

@@ -44,6 +44,7 @@ async def test_each_instance_sees_its_own_and_a_broken_target_leaves_its_key_emp
     service = MetadataService({"reclaimer": Relay(), "sco": broken}, cache_seconds=0, clock=lambda: NOW)
     async with serving(service) as http:
         one, two = await http.get(f"/i-1{PATH}"), await http.get(f"/i-2{PATH}")
+        assert (await http.get("/i-1/openstack/latest/meta_data.json")).json() == {"uuid": "i-1"}
     assert one.json() == {"static": {}, "reclaimer": {"notices": ["i-1/1"]}, "sco": {}}
     assert two.json()["reclaimer"] == {"notices": ["i-2/2"]}
     assert email.utils.parsedate_to_datetime(one.headers["date"]).timestamp() == NOW
