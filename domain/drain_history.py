@@ -89,15 +89,20 @@ def _span(notice_ids: tuple[UUID, ...], events: Iterable[Event]) -> _Span:
     deadlines = [one.deadline for one in ordered if one.deadline is not None]
     deadline = min(deadlines, default=None)
     ends = [one.occurred_at for one in ordered if one.type in ENDINGS]
-    ends_at = max(ends) if ends else max(deadline or starts_at + LONGEST, starts_at)
+    ends_at = max(ends) if ends else max(deadline or _after(starts_at, LONGEST), starts_at)
     return _Span(notice_ids, starts_at, ends_at, deadline, ordered)
 
 
 def _notice_at(event: Event) -> datetime:
+    return _after(event.occurred_at, timedelta(seconds=-(event.seconds_since_notice or 0.0)))
+
+
+def _after(at: datetime, span: timedelta) -> datetime:
+    """A moment later; the same one where the calendar ends."""
     try:
-        return event.occurred_at - timedelta(seconds=event.seconds_since_notice or 0.0)
+        return at + span
     except OverflowError:
-        return event.occurred_at
+        return at
 
 
 def _episode(span: _Span, ordered: Sequence[Event]) -> Episode:

@@ -44,6 +44,7 @@ from domain.ids import partition_queue, provider_queue
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine
+from workers.history_writer import HistoryWriter
 from workers.pulse import Pulse
 from workers.settings import WorkerSettings
 from workflows.audit import Audit
@@ -152,6 +153,19 @@ def read_cloud_settings(path: Path) -> CloudSettings:
             for one in error.errors(include_input=False, include_url=False)
         )
         raise CloudFileRefused(f"{path} is refused: {problems}") from None
+
+
+def history_writer(settings: WorkerSettings, engine: Engine) -> HistoryWriter | None:
+    """What keeps the lifecycle events of nodes; None without a node bus."""
+    if not settings.node_bus_url:
+        return None
+    return HistoryWriter(
+        engine,
+        settings.node_bus_url,
+        now=utc_now,
+        credentials=settings.node_bus_credentials,
+        replicas=settings.node_bus_replicas,
+    )
 
 
 def runner(settings: WorkerSettings) -> WorkflowRunner:

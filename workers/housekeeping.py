@@ -1,4 +1,4 @@
-"""What is kept for a while only: answers to repeated requests, and placements of models that have ended."""
+"""What is kept for a while only: answers to repeated requests, ended placements, the history of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain.serving.placement_terms import ModelPlacementTerms
-from store import model_placements
+from store import model_placements, node_drains
 from store.engine import Engine
 from store.idempotency import forget_old
 
@@ -19,6 +19,8 @@ EVERY_SECONDS = 600.0
 # Short transactions: what is left is taken in the next one.
 PLACEMENTS_AT_ONCE = 2_000
 PLACEMENT_BATCHES = 100
+HISTORY_DAYS = 400
+DRAINS_AT_ONCE = 2_000
 log = structlog.get_logger("housekeeping")
 
 
@@ -38,7 +40,18 @@ async def keep_tidy(
     async def placements() -> int:
         return await _forget_placements(engine, now() - timedelta(days=terms.keep_days))
 
-    chores: Mapping[str, Callable[[], Awaitable[int]]] = {"keys": keys, "model_placements": placements}
+    async def drains() -> int:
+        async with engine.begin() as connection:
+            return await node_drains.purge(
+                connection, now() - timedelta(days=HISTORY_DAYS), limit=DRAINS_AT_ONCE
+            )
+
+    chores: Mapping[str, Callable[[], Awaitable[int]]] = {
+        "keys": keys,
+        "model_placements": placements,
+        "node_drains": drains,
+        "lifecycle_months": lambda: _tend_lifecycle(engine),
+    }
     while not stop.is_set():
         for what, forget in chores.items():
             await _forgotten(what, forget)
@@ -51,6 +64,15 @@ async def _forgotten(what: str, forget: Callable[[], Awaitable[int]]) -> None:
         log.info("old_forgotten", what=what, rows=await forget())
     except (SQLAlchemyError, OSError) as error:
         log.warning("old_stay", what=what, error=type(error).__name__)
+
+
+async def _tend_lifecycle(engine: Engine) -> int:
+    """Make the months that events will come in; returns how many old ones were dropped."""
+    async with engine.begin() as connection:
+        made, dropped = await node_drains.tend(connection)
+    if made:
+        log.info("lifecycle_months_made", months=made)
+    return dropped
 
 
 async def _forget_placements(engine: Engine, before: datetime) -> int:

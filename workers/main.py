@@ -28,6 +28,7 @@ from workers.assemble import (
     CloudFileRefused,
     Wiring,
     connect,
+    history_writer,
     open_provider,
     partition_worker,
     read_cloud_settings,
@@ -99,6 +100,10 @@ async def run(
                 engine, client, settings.nats_url, tenant_id=settings.tenant_id, now=utc_now
             )
             chores.append(intake.run(stop))
+        if (writer := history_writer(settings, engine)) is not None:
+            chores.append(writer.run(stop))
+        else:
+            log.info("history_writer_not_run", why="SCO_NODE_BUS_URL is not set")
         if settings.cloud_file is not None:
             chores.append(keep_reconciling(client, settings, stop))
         await _serve(workers, chores, stop)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, FilePath, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -42,6 +42,9 @@ class WorkerSettings(BaseSettings):
     events_stream_days: Annotated[int, Field(ge=1, le=400)] = 30
     events_stream_bytes: Annotated[int, Field(ge=1024**2)] = 1024**3
     events_stream_replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    node_bus_url: str | None = None
+    node_bus_credentials: FilePath | None = None
+    node_bus_replicas: Annotated[int, Field(ge=1, le=5)] = 1
 
     @field_validator("partitions", "regions", mode="before")
     @classmethod
