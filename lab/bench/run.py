@@ -29,10 +29,12 @@ from lab.bench import (
     faults,
     growth,
     grpc_calls,
+    node_drains,
     place_hand,
     planner,
     pool_reads,
     rebuild,
+    relay_fanout,
 )
 from lab.bench.report import Figure, show, write
 from lab.bring_up import bring_up
@@ -58,9 +60,20 @@ def run(output: Path, console: Console) -> None:
     for measure in (_decisions, _way_to_active, _rebuilding, _faults, _placing_hand, _model_placements):
         with _fresh_stack() as stack:
             figures += asyncio.run(measure(stack, console.print))
+    figures += _nodes(console.print)
     show(console, figures)
     write(output, figures)
     console.print(f"bench: {len(figures)} figures in {output}")
+
+
+def _nodes(echo: Echo) -> list[Figure]:
+    """The node plane, with nothing of the control plane running."""
+    echo(f"relay: a notice to {relay_fanout.INSTANCES:,} instances")
+    figures = relay_fanout.measure()
+    echo(f"nodes: {node_drains.NODES} taken back at once")
+    figures += node_drains.measure()
+    _show(figures, echo)
+    return figures
 
 
 @contextmanager
