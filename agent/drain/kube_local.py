@@ -12,9 +12,11 @@ import signal as signals
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
-from agent.drain.kube_processes import Processes, processes_of_pods, send
+from agent.drain.kube_processes import Processes, processes_of_pods
 from agent.drain.ports import Deadline, SchedulerUnreachable, Work
+from agent.drain.processes import running, send
 from wire.bundle import DrainOrders
 
 ANNOUNCE = (
@@ -24,7 +26,10 @@ ANNOUNCE = (
     "/org/freedesktop/login1",
     "org.freedesktop.login1.Manager.PrepareForShutdown",
 )
-COMMAND_SECONDS = 1.0
+# Shorter than a signal may take.
+COMMAND_SECONDS = 0.8
+# Gone with the boot, as is what the kubelet was told.
+MARKER = Path("/run/sco-agent/kubelet-shutdown")
 MAX_DETAIL = 200
 
 
@@ -37,18 +42,24 @@ class KubeletShutdown:
         self,
         processes: Callable[[], Processes] = processes_of_pods,
         announce: Sequence[str] = ANNOUNCE,
+        marker: Path = MARKER,
     ) -> None:
-        """`announce` is the command that tells the kubelet; `boolean:true` or `false` is added to it."""
+        """`announce` is the command that tells the kubelet; `boolean:true` or `false` is added to it.
+
+        The file `marker` is there while the kubelet was told, so that a later process can take it back.
+        """
         self._processes = processes
         self._announce = tuple(announce)
-        self._announced = False
+        self._marker = marker
 
     async def cordon(self, owner: str, until: datetime) -> None:
         """Nothing yet: a kubelet that shuts down admits no pod."""
 
     async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
+        # Without the file the word cannot be taken back after a restart, but the drain comes first.
+        with suppress(OSError):
+            self._marker.touch()
         await self._say(going_down=True)
-        self._announced = True
 
     async def left(self) -> tuple[Work, ...]:
         """Every pod with processes: a kubelet that shuts down ends daemons and static pods, too."""
@@ -56,15 +67,16 @@ class KubeletShutdown:
         return tuple(Work("pod", uid, pids) for uid, pids in sorted(found.items()))
 
     async def force(self, work: Sequence[Work]) -> None:
-        send((pid for one in work for pid in one.pids), signals.SIGKILL)
+        for process in running(pid for one in work for pid in one.pids):
+            send(process, signals.SIGKILL)
 
     async def finish(self, orders: DrainOrders) -> None:
         """Nothing: the pods' owners start them elsewhere once the API knows of it."""
 
     async def uncordon(self, owner: str) -> None:
-        if self._announced:
+        if self._marker.exists():
             await self._say(going_down=False)
-            self._announced = False
+            self._marker.unlink(missing_ok=True)
 
     async def _say(self, *, going_down: bool) -> None:
         command = (*self._announce, f"boolean:{str(going_down).lower()}")

@@ -14,6 +14,8 @@ TAINT = "sco.reclaim"
 EFFECT = "NoSchedule"
 OWNER = "sco.reclaim/owner"
 UNTIL = "sco.reclaim/until"
+# How owners begin that are drains of an agent; any other is a person or a program of the platform.
+AGENTS = "sco-"
 # The kubelet writes to its node, too; each try reads the node again.
 MAX_TRIES = 5
 # What a taint's value may be; an owner's name need not be one.
@@ -41,7 +43,7 @@ def is_mark(taint: Taint) -> bool:
 def marked(read: NodeMarks, owner: str, until: datetime, now: datetime) -> Change | None:
     """The change that marks the node as ours; None when another's mark is in force, which does as well."""
     present = next((taint for taint in read.taints if is_mark(taint)), None)
-    if present is not None and not _is_of(read, present, owner) and not _over(read, now):
+    if present is not None and not (_is_agents(present) or _is_of(read, present, owner) or _over(read, now)):
         return None
     mark = {"key": TAINT, "value": taint_value(owner), "effect": EFFECT}
     others = [taint for taint in read.taints if not is_mark(taint)]
@@ -58,6 +60,12 @@ def unmarked(read: NodeMarks, owner: str) -> Change | None:
 def _is_of(read: NodeMarks, taint: Taint, owner: str) -> bool:
     named = read.annotations.get(OWNER)
     return taint.get("value") == taint_value(owner) and named in (None, owner)
+
+
+def _is_agents(taint: Taint) -> bool:
+    """Whether an earlier drain of this node left it: the later drain takes it over, and then the earlier
+    one's owner takes nothing away."""
+    return str(taint.get("value", "")).startswith(AGENTS)
 
 
 def _over(read: NodeMarks, now: datetime) -> bool:

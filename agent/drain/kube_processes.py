@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from agent.drain.processes import cgroup_pids
+
 CGROUPS = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
 # A pod's group lies at most this deep below the root, under either of the kubelet's two drivers.
 MAX_DEPTH = 5
 # Folders that hold pods; below them the names of the groups differ with driver and class of service.
@@ -25,7 +24,7 @@ def processes_of_pods(root: Path = CGROUPS) -> Processes:
     found = {}
     for group in _groups(root):
         named = GROUP.search(group.name)
-        pids = _pids_below(group) if named else ()
+        pids = tuple(sorted(cgroup_pids(group))) if named else ()
         if named and pids:
             found[named[1].replace("_", "-")] = pids
     return found
@@ -45,47 +44,3 @@ def _folders(folder: Path) -> list[Path]:
         return sorted(entry for entry in folder.iterdir() if entry.is_dir())
     except OSError:
         return []
-
-
-def _pids_below(group: Path) -> tuple[int, ...]:
-    found: set[int] = set()
-    for folder, _, files in os.walk(group):
-        if "cgroup.procs" in files:
-            found.update(_read_pids(Path(folder) / "cgroup.procs"))
-    return tuple(sorted(found))
-
-
-def _read_pids(file: Path) -> Iterable[int]:
-    try:
-        return [int(line) for line in file.read_text().split()]
-    except (OSError, ValueError):
-        return ()
-
-
-def catches(pid: int, number: signal.Signals, proc: Path = PROC) -> bool:
-    """Whether a process has a handler for a signal; one that has none may die of it."""
-    try:
-        lines = (proc / str(pid) / "status").read_text().splitlines()
-        caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
-        return bool(int(caught, 16) >> (number - 1) & 1)
-    except (OSError, StopIteration, ValueError, IndexError):
-        return False
-
-
-def command_line(pid: int, proc: Path = PROC) -> tuple[str, ...]:
-    try:
-        return tuple((proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0"))
-    except OSError:
-        return ()
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> tuple[int, ...]:
-    """Signal processes; returns those that got it. One that is gone or not ours to signal is left out."""
-    reached = []
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
-        reached.append(pid)
-    return tuple(reached)

@@ -12,15 +12,19 @@ from agent.drain import kube_marks
 from agent.drain.kube_api import Blocked, Changed, KubeApi, Missing
 from agent.drain.kube_local import KubeletShutdown
 from agent.drain.kube_pods import LEAST_GRACE_SECONDS, Pod, at_edge, grace_for
-from agent.drain.kube_processes import Processes, processes_of_pods, send
+from agent.drain.kube_processes import Processes, processes_of_pods
 from agent.drain.kube_watch import PodWatch
 from agent.drain.ports import Deadline, DrainDriver, SchedulerUnreachable, Work
+from agent.drain.processes import running, send
 from wire.bundle import DrainOrders
 
 KIND = "pod"
 AT_ONCE = 16
 # How long a pod that a budget blocks is left in peace before it is asked for again.
 RETRY_SECONDS = 1.0
+# Less than the caller gives, so that it is ours to say whether anything was told.
+SIGNAL_SECONDS = 0.9
+PRESS_SECONDS = 0.15
 
 
 def utc_now() -> datetime:
@@ -59,6 +63,7 @@ class KubernetesDriver:
         self._seen: dict[str, Pod] = {}
         self._told: set[str] = set()
         self._asked_at: dict[str, float] = {}
+        self._pressing: asyncio.Task[list[SchedulerUnreachable]] | None = None
 
     def local(self) -> DrainDriver:
         """The kubelet's own shutdown, for when the API does not answer."""
@@ -68,17 +73,27 @@ class KubernetesDriver:
         await kube_marks.mark(self._api, self._node, owner, until, self._now())
 
     async def uncordon(self, owner: str) -> None:
-        await self._watch.close()
+        await self._let_go()
         await kube_marks.unmark(self._api, self._node, owner)
 
     async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
         """Evict. SchedulerUnreachable only when not a single pod was told, so that no pod has two masters."""
+        began = time.monotonic()
+        await self._stop_pressing()
         self._orders = None
         self._asked_at.clear()
         pods = await self._look(refresh=True)
         await self.before(pods)
-        failures = await self._press(pods, orders, deadline)
-        if failures and not self._told:
+        pressing = self._start_pressing(pods, orders, deadline)
+        try:
+            done, _ = await asyncio.wait({pressing}, timeout=began + SIGNAL_SECONDS - time.monotonic())
+        except asyncio.CancelledError:
+            pressing.cancel()
+            raise
+        if not done and not self._told:
+            pressing.cancel()
+            raise SchedulerUnreachable("no eviction was answered in time")
+        if done and (failures := pressing.result()) and not self._told:
             raise failures[0]
         self._orders, self._deadline = orders, deadline
 
@@ -92,7 +107,10 @@ class KubernetesDriver:
                 raise
             return self._works((), processes)
         if self._orders is not None and self._deadline is not None:
-            await self._press(pods, self._orders, self._deadline)
+            # Asking again goes on by itself, so that a slow API does not keep back what is known.
+            await asyncio.wait(
+                {self._start_pressing(pods, self._orders, self._deadline)}, timeout=PRESS_SECONDS
+            )
         return self._works(pods, self._processes())
 
     async def force(self, work: Sequence[Work]) -> None:
@@ -103,7 +121,7 @@ class KubernetesDriver:
 
     async def finish(self, orders: DrainOrders) -> None:
         """The pods' owners start them again elsewhere: nothing is left to say."""
-        await self._watch.close()
+        await self._let_go()
 
     async def before(self, pods: Sequence[Pod]) -> None:
         """What has to happen to the pods before any of them is evicted: here nothing."""
@@ -112,10 +130,28 @@ class KubernetesDriver:
         """The pods that may be evicted now: here all of them."""
         return pods
 
+    async def _let_go(self) -> None:
+        self._orders = None
+        await self._stop_pressing()
+        await self._watch.close()
+
     async def _look(self, *, refresh: bool = False) -> tuple[Pod, ...]:
         pods = await (self._watch.refresh() if refresh else self._watch.pods())
         self._seen |= {pod.uid: pod for pod in pods}
         return pods
+
+    def _start_pressing(
+        self, pods: Sequence[Pod], orders: DrainOrders, deadline: Deadline
+    ) -> asyncio.Task[list[SchedulerUnreachable]]:
+        if self._pressing is None or self._pressing.done():
+            self._pressing = asyncio.create_task(self._press(pods, orders, deadline))
+        return self._pressing
+
+    async def _stop_pressing(self) -> None:
+        task, self._pressing = self._pressing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
 
     async def _press(
         self, pods: Sequence[Pod], orders: DrainOrders, deadline: Deadline
@@ -167,7 +203,8 @@ class KubernetesDriver:
         try:
             await self._api.delete(pod, LEAST_GRACE_SECONDS)
         except (Missing, Changed, Blocked, SchedulerUnreachable):
-            send(self._processes().get(pod.uid, ()), signals.SIGKILL)
+            for process in running(self._processes().get(pod.uid, ())):
+                send(process, signals.SIGKILL)
 
     def _works(self, pods: Sequence[Pod], processes: Processes) -> tuple[Work, ...]:
         """The pods, and besides them those that the API has forgotten while their processes run on."""

@@ -13,21 +13,25 @@ from typing import Any
 
 from agent.drain.kube_api import KubeApi
 from agent.drain.kube_pods import Pod, at_edge
-from agent.drain.kube_processes import catches, command_line, send
 from agent.drain.kubernetes import KubernetesDriver
+from agent.drain.processes import PROC, Process, catches, running, send
 from wire.bundle import MAX_BUDGET_SECONDS
 
 ROLE = "spark-role"
 EXECUTOR = "executor"
 DRIVER = "driver"
 APPLICATION = "spark-app-selector"
-BACKEND = "ExecutorBackend"
+BACKEND = b"ExecutorBackend"
 DECOMMISSION = signals.SIGPWR
 
 
-def decommissions(pid: int) -> bool:
+def decommissions(process: Process) -> bool:
     """Whether a process is an executor that understands the signal; it would kill any other."""
-    return any(BACKEND in word for word in command_line(pid)) and catches(pid, DECOMMISSION)
+    try:
+        words = (PROC / str(process.pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return BACKEND in words and catches(process, DECOMMISSION)
 
 
 class SparkDriver(KubernetesDriver):
@@ -36,7 +40,12 @@ class SparkDriver(KubernetesDriver):
     name = "spark"
 
     def __init__(
-        self, api: KubeApi, node: str, *, understands: Callable[[int], bool] = decommissions, **options: Any
+        self,
+        api: KubeApi,
+        node: str,
+        *,
+        understands: Callable[[Process], bool] = decommissions,
+        **options: Any,
     ) -> None:
         """`options` are those of KubernetesDriver; `understands` tells which process may get the signal."""
         super().__init__(api, node, **options)
@@ -48,8 +57,8 @@ class SparkDriver(KubernetesDriver):
         processes = self._processes()
         for pod in pods:
             if _role(pod) == EXECUTOR and not pod.ending:
-                wanted = [pid for pid in processes.get(pod.uid, ()) if self._understands(pid)]
-                if send(wanted, DECOMMISSION):
+                found = running(processes.get(pod.uid, ()))
+                if any([send(one, DECOMMISSION) for one in found if self._understands(one)]):
                     self._decommissioned.add(pod.uid)
 
     def due(self, pods: Sequence[Pod], remaining_seconds: float) -> Sequence[Pod]:

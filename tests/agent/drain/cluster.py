@@ -16,7 +16,7 @@ from lab.schedulers.kube_cluster import Cluster
 from lab.schedulers.kube_server import serve
 from wire.bundle import DrainOrders, DrainPath
 
-OWNER = "i-1"
+OWNER = "sco-notice-1"
 NODE = "n1"
 NOW = datetime(2026, 11, 3, 9, 0, tzinfo=UTC)
 UNTIL = NOW + timedelta(minutes=5)

@@ -25,7 +25,7 @@ taints = st.lists(
     st.fixed_dictionaries(
         {
             "key": st.sampled_from(["gpu", "zone", TAINT]),
-            "value": st.sampled_from(["", "yes", ME, "i-2"]),
+            "value": st.sampled_from(["", "yes", ME, "sco-notice-2"]),
             "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
         }
     ),
@@ -113,7 +113,7 @@ async def test_a_node_that_the_cluster_does_not_know_cannot_be_marked_and_need_n
         await drain.driver.uncordon(ME)
 
 
-@given(taints, st.sampled_from([None, ME, "i-2"]), st.integers(-600, 600) | st.none())
+@given(taints, st.sampled_from([None, ME, "sco-notice-2"]), st.integers(-600, 600) | st.none())
 def test_marking_and_unmarking_never_touch_another_taint(
     carried: list[dict[str, str]], named: str | None, seconds: int | None
 ) -> None:
@@ -130,7 +130,7 @@ def test_marking_and_unmarking_never_touch_another_taint(
         back = unmarked(written, ME)
         assert back is not None
         assert list(back.taints) == others
-        assert unmarked(written, "i-2") is None
+        assert unmarked(written, "sco-notice-2") is None
     else:
         assert unmarked(read, ME) is None
 

@@ -16,7 +16,7 @@ from agent.drain.kubernetes import KubernetesDriver
 from agent.drain.ports import OffersLocal, SchedulerUnreachable
 from lab.schedulers.kube_faults import Fault, Lie
 from lab.schedulers.kube_store import Problem
-from tests.agent.drain.cluster import NODE, OWNER, UNTIL, draining, orders
+from tests.agent.drain.cluster import NODE, OWNER, UNTIL, Deadline, draining, orders
 
 EVICTION = r"POST .*/eviction"
 DELETION = r"DELETE /api/v1/namespaces/.*/pods/"
@@ -293,7 +293,8 @@ async def test_another_node_is_out_of_reach_for_a_token_of_this_one(tmp_path: Pa
 
 async def test_the_local_path_announces_a_shutdown_and_takes_it_back(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
-    shutdown = KubeletShutdown(lambda: {"u": (1, 2)}, ["sh", "-c", f'echo "$0" >> {heard}'])
+    command = ["sh", "-c", f'echo "$0" >> {heard}']
+    shutdown = KubeletShutdown(lambda: {"u": (1, 2)}, command, tmp_path / "marker")
     async with draining(shutdown=shutdown) as drain:
         assert isinstance(drain.driver, OffersLocal)
         local = drain.driver.local()
@@ -302,6 +303,7 @@ async def test_the_local_path_announces_a_shutdown_and_takes_it_back(tmp_path: P
         await local.cordon(OWNER, UNTIL)
         await local.signal(orders(), drain.deadline)
         assert [work.name for work in await local.left()] == ["u"]
+        await KubeletShutdown(announce=command, marker=tmp_path / "marker").uncordon(OWNER)
         await local.uncordon(OWNER)
         assert heard.read_text().split() == ["boolean:true", "boolean:false"]
 
@@ -310,15 +312,10 @@ async def test_the_local_path_announces_a_shutdown_and_takes_it_back(tmp_path: P
     ("command", "said"),
     [(["no-such-command"], "cannot run"), (["false"], "ended with 1"), (["sleep", "60"], "did not end")],
 )
-async def test_a_local_path_that_is_not_there_says_so(command: list[str], said: str) -> None:
+async def test_a_local_path_that_is_not_there_says_so(tmp_path: Path, command: list[str], said: str) -> None:
     announce = ["sh", "-c", "exec sleep 60"] if command[0] == "sleep" else command
     with pytest.raises(SchedulerUnreachable, match=said):
-        await KubeletShutdown(lambda: {}, announce).signal(orders(), NoTime())
-
-
-class NoTime:
-    def remaining_seconds(self) -> float:
-        return 0.0
+        await KubeletShutdown(lambda: {}, announce, tmp_path / "marker").signal(orders(), Deadline())
 
 
 def test_the_stand_in_refuses_a_second_pod_of_a_name() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from agent.drain.processes import Process
 from agent.drain.spark import SparkDriver, decommissions
 from tests.agent.drain.cluster import NODE, Drain, draining
 
@@ -116,4 +117,4 @@ async def test_a_driver_does_not_wait_beyond_its_own_grace() -> None:
 
 
 def test_a_process_that_is_gone_understands_nothing() -> None:
-    assert not decommissions(4194304)
+    assert not decommissions(Process(4194304, 0))
