@@ -21,6 +21,7 @@ from api import (
     contracts,
     health_reports,
     model_placements,
+    nodes,
     partitions,
     placements,
     pool_history,
@@ -40,7 +41,8 @@ from api.overload import USUAL, Admission, Limits, OverloadMetrics
 from api.problems import MEDIA_TYPE, ProblemDocument
 from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
-from api.sign_in.needs import is_open, require_needs
+from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
+from api.sign_in.node_door import NodeDoor, NodeDoorMetrics
 from api.sign_in.setup import SignIn
 from api.web import audit_pages, pages, pool_pages, serving_pages, warm_pages
 
@@ -50,6 +52,23 @@ BEARER = {
     "scheme": "bearer",
     "bearerFormat": "JWT",
     "description": "A token of the OpenID issuer that this service is set up with, made out for it",
+}
+NODE_SIGNATURE = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "SCO-Signature",
+    "description": "Ed25519 signature of a node; SCO-Instance, SCO-Time and SCO-Nonce come with it",
+}
+PROVIDER = {
+    "type": "http",
+    "scheme": "basic",
+    "description": "The secret of the vendordata target, as password",
+}
+SECURITY: dict[Caller, list[dict[str, list[str]]]] = {
+    Caller.TOKEN: [{"bearer": []}],
+    Caller.NODE: [{"nodeSignature": []}],
+    Caller.NEWCOMER: [],
+    Caller.PROVIDER: [{"provider": []}],
 }
 REFUSAL = {
     "model": ProblemDocument,
@@ -82,7 +101,8 @@ def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry, limits:
     app.state.sign_in_metrics = SignInMetrics(registry)
     refusals.install(app)
     require_needs(app)
-    guarded = Guard(app, sign_in.doorkeeper, app.state.sign_in_metrics)
+    nodes_door = NodeDoor(deps.nodes, deps.engine, NodeDoorMetrics(registry), deps.now)
+    guarded = Guard(app, sign_in.doorkeeper, app.state.sign_in_metrics, nodes_door)
     admitted = Admission(Gate(guarded, sign_in.names), limits, OverloadMetrics(registry))
     return Observe(admitted, HttpMetrics(registry))
 
@@ -93,10 +113,15 @@ class Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
             described = super().openapi()
-            described["components"]["securitySchemes"] = {"bearer": BEARER}
+            described["components"]["securitySchemes"] = {
+                "bearer": BEARER,
+                "nodeSignature": NODE_SIGNATURE,
+                "provider": PROVIDER,
+            }
             for path, operations in described["paths"].items():
-                for operation in operations.values():
-                    operation["security"] = [] if is_open(path) else [{"bearer": []}]
+                for method, operation in operations.items():
+                    caller = CALLERS.get((method.upper(), path), Caller.TOKEN)
+                    operation["security"] = [] if is_open(path) else SECURITY[caller]
                     for status_code in ("422", *REFUSED):
                         content = operation["responses"][status_code]["content"]
                         content[MEDIA_TYPE] = content.pop("application/json")
@@ -134,6 +159,7 @@ def routes() -> FastAPI:
         claims,
         placements,
         status,
+        nodes,
     ):
         app.include_router(module.router)
     for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, screens):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import Depends, Path, Request
 
 from activities.secrets.ports import Secrets
+from api.node_plane import NodePlane
 from api.ports import Starter
 from api.sign_in.principal import Principal
 from domain.claim import WorkloadId
@@ -27,7 +28,7 @@ class Deps:
     """`temporal_reachable` answers within a second or two, whatever the state of Temporal.
 
     `workflow_pages` is the address of Temporal's screen for one namespace, if people have one. Without
-    `secrets`, who places models is given no credentials. In a request
+    `secrets`, who places models is given no credentials; without `nodes`, no node is served. In a request
     the engine sees what the caller's tenant may see; on an open path, where nobody is known, no rows at all.
     """
 
@@ -38,6 +39,7 @@ class Deps:
     policy_in_force: Callable[[], Policy] = lambda: DEFAULTS
     workflow_pages: str | None = None
     secrets: Secrets | None = None
+    nodes: NodePlane | None = None
 
     @property
     def policy(self) -> Policy:

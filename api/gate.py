@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.problems import Problem
 from api.refusals import answer
+from wire.node_requests import MAX_BODY_BYTES
 
 MIB = 1024 * 1024
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -37,6 +38,11 @@ CLAIM_LIST = BodyRule(64 * MIB, ("application/json", "application/yaml", "text/y
 # What the screens' own forms send, and nothing else takes: other sites' forms would send the same.
 FORM = BodyRule(MIB // 16, ("application/x-www-form-urlencoded",))
 SCREENS = "/ui/"
+# The provider repeats user-data and metadata of an instance; what nodes send is a few lines.
+NODES = "/nodes/"
+VENDORDATA = "/nodes/vendordata"
+INSTANCE = BodyRule(MIB // 4, ("application/json",))
+NODE = BodyRule(MAX_BODY_BYTES, ("application/json",))
 _CLAIM_PATH = re.compile(r"/workloads/[^/]+/claims")
 
 
@@ -44,6 +50,8 @@ def body_rule(path: str) -> BodyRule:
     """Lists of pending work are large; every other body is a small document, or a form of the screens."""
     if path.startswith(SCREENS):
         return FORM
+    if path.startswith(NODES):
+        return INSTANCE if path == VENDORDATA else NODE
     return CLAIM_LIST if _CLAIM_PATH.fullmatch(path) else ORDINARY
 
 

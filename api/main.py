@@ -20,12 +20,15 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
+from activities.bundle_keys import FileKeys
 from activities.logs import configure_logs
+from activities.node_settings import NodeFileRefused, read_node_settings
 from activities.policy_file import PolicyFile, PolicyRefused
 from activities.secrets.openbao import OpenBaoSecrets
 from activities.secrets.settings import SecretsFileRefused, read_secrets_settings
 from api.app import create_app
 from api.deps import Deps
+from api.node_plane import NodePlane, node_plane
 from api.overload import Limits
 from api.settings import ApiSettings
 from api.sign_in.keys import IssuerKeys
@@ -70,6 +73,9 @@ def main() -> None:
     except SecretsFileRefused as error:
         print(f"sco-api: SCO_SECRETS_FILE: {error}", file=sys.stderr)
         sys.exit(2)
+    except NodeFileRefused as error:
+        print(f"sco-api: SCO_NODE_FILE: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 async def serve(settings: ApiSettings) -> None:
@@ -95,6 +101,7 @@ async def serve(settings: ApiSettings) -> None:
         policy_in_force=PolicyFile(settings.policy_file, registry),
         workflow_pages=settings.workflow_pages,
         secrets=secrets,
+        nodes=_nodes(settings, engine),
     )
     config = uvicorn.Config(
         create_app(deps, sign_in_of(settings), registry, _limits(settings)),
@@ -158,6 +165,14 @@ def sign_in_of(settings: ApiSettings) -> SignIn:
             now=_now,
         )
     return SignIn(TokenVerifier(trust, keys, _now), screens, settings.names)
+
+
+def _nodes(settings: ApiSettings, engine: Engine) -> NodePlane | None:
+    """What nodes are served with; None for a server without a node file."""
+    if settings.node_file is None:
+        return None
+    told = read_node_settings(settings.node_file)
+    return node_plane(engine, told, FileKeys(told.bundle_keys_file, now=_now), now=_now)
 
 
 def _limits(settings: ApiSettings) -> Limits:

@@ -93,6 +93,35 @@ NOT_ALLOWED = Kind(
     "The caller may not do this",
     "Ask whoever manages access at the issuer for the scope or role that is missing.",
 )
+NODE_REFUSED = Kind(
+    "node_refused",
+    401,
+    "Nothing proves which node sent this",
+    "Sign the request with the key of a registered instance, and a clock within a minute of the Date of this"
+    " answer. An instance registers once, with the token that its provider passes on to it.",
+)
+PROVIDER_REFUSED = Kind(
+    "provider_refused",
+    401,
+    "Nothing proves that the provider sent this",
+    "Put the secret of the node file into the address of the vendordata target.",
+)
+UNKNOWN_NODE = Kind("unknown_node", 404, "No such node", "Name an instance that this service has launched.")
+NO_NODES = Kind(
+    "no_nodes", 404, "Nodes are not served here", "Set SCO_NODE_FILE of the server, or ask another server."
+)
+NO_NODE_BUS = Kind(
+    "no_node_bus", 404, "Agents are admitted to no bus here", "Give `bus` in the node file of the server."
+)
+NO_BUNDLE = Kind(
+    "no_bundle", 409, "The instance can have no bundle", "Correct what `detail` names in the registry."
+)
+KEYS_UNAVAILABLE = Kind(
+    "keys_unavailable", 503, "Nothing can be signed now", "Try again in a moment. The node keeps what it has."
+)
+TOO_MANY = Kind(
+    "too_many_requests", 429, "The node asks too often", "Ask again after the seconds in Retry-After."
+)
 SIGN_IN_FAILED = Kind(
     "sign_in_failed", 400, "The sign-in did not complete", "Start again at /sign-in, in one window."
 )

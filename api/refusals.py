@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from activities.bundle_keys import KeysUnavailable
+from activities.bundling import NoBundle
 from activities.claiming import NothingToScale
 from activities.explaining import UnknownPlacement
 from api import problems
@@ -23,6 +25,7 @@ from api.web.render import is_screen, problem_page
 from domain.intake.words import clean, shown
 from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
+from store.nodes import UnknownNode
 from store.partitions import PartitionDiffers, UnknownRegion
 from store.registry import DuplicatePool, UnknownPool
 from store.warm_profiles import UnknownProfile
@@ -49,6 +52,8 @@ TOLD_AS: dict[type[Exception], Kind] = {
     NothingToScale: problems.NO_CLAIM,
     KeyReused: problems.KEY_REUSED,
     KeyInFlight: problems.KEY_IN_FLIGHT,
+    NoBundle: problems.NO_BUNDLE,
+    UnknownNode: problems.UNKNOWN_NODE,
     ClientDisconnect: problems.UNREADABLE,
 }
 # What goes to the driver as it is fails with the driver's own errors.
@@ -67,7 +72,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(Exception, _answer)
-    for known in (*TOLD_AS, *UNREACHABLE):
+    for known in (*TOLD_AS, *UNREACHABLE, KeysUnavailable):
         app.add_exception_handler(known, _answer)
 
 
@@ -101,13 +106,20 @@ def problem_of(error: Exception) -> Problem:
         return _invalid(error.errors())
     if isinstance(error, HTTPException):
         return _refused_by_framework(error)
-    if isinstance(error, UNREACHABLE):
-        log.error("database_unreachable", error=type(error).__name__)
-        return Problem(problems.NOT_READY, "the database cannot be reached", headers=RETRY_SOON)
+    if isinstance(error, (*UNREACHABLE, KeysUnavailable)):
+        return _away(error)
     kind = next((kind for known, kind in TOLD_AS.items() if isinstance(error, known)), None)
     if kind is not None:
         return Problem(kind, str(error) or kind.title)
     return Problem(problems.BROKEN, "an unexpected error")
+
+
+def _away(error: Exception) -> Problem:
+    if isinstance(error, KeysUnavailable):
+        log.error("bundle_keys_unavailable", problem=str(error))
+        return Problem(problems.KEYS_UNAVAILABLE, "no bundle can be signed", headers=RETRY_SOON)
+    log.error("database_unreachable", error=type(error).__name__)
+    return Problem(problems.NOT_READY, "the database cannot be reached", headers=RETRY_SOON)
 
 
 def _refused_by_framework(error: HTTPException) -> Problem:

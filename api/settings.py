@@ -31,6 +31,7 @@ class ApiSettings(BaseSettings):
 
     policy_file: Path | None = None
     secrets_file: Path | None = None
+    node_file: Path | None = None
     api_names: Annotated[tuple[str, ...], NoDecode] = ()
     oidc_issuer: str
     oidc_audience: Annotated[str, Field(min_length=1)]

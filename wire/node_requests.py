@@ -81,8 +81,9 @@ class Registration(Letter):
     """
 
     instance_id: InstanceId
-    token: Annotated[str, Field(min_length=1, max_length=128)]
-    public_key: Annotated[str, Field(min_length=44, max_length=44)]
+    token: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+    # 32 bytes have one text only: the last sign before the padding carries four bits.
+    public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
     bus_key: Annotated[str, Field(pattern=r"^U[A-Z2-7]{55}$")]
 
 

@@ -19,9 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api import problems
 from api.gate import SAFE_METHODS
 from api.problems import Problem
-from api.refusals import answer
+from api.refusals import answer, problem_of
 from api.sign_in.keys import KeysUnavailable
-from api.sign_in.needs import is_open, need_of
+from api.sign_in.needs import CALLERS, Caller, caller_at, is_open, need_of
+from api.sign_in.node_door import NodeDoor
 from api.sign_in.principal import Principal, lacking
 from api.sign_in.refusal import Reason, TokenRefused
 from api.sign_in.session import Sessions
@@ -71,20 +72,39 @@ class Doorkeeper:
 class Guard:
     """Lets through whom the doorkeeper knows, as `request.state.principal`."""
 
-    def __init__(self, app: ASGIApp, doorkeeper: Doorkeeper, metrics: SignInMetrics) -> None:
+    def __init__(self, app: ASGIApp, doorkeeper: Doorkeeper, metrics: SignInMetrics, nodes: NodeDoor) -> None:
         self._app = app
         self._doorkeeper = doorkeeper
         self._metrics = metrics
+        self._nodes = nodes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": NOT_FOR_SOCKETS})
             return
         if scope["type"] == "http" and not is_open(scope["path"]):
+            caller, instance_id = caller_at(scope["method"], scope["path"])
+            scope.setdefault("state", {})["caller"] = caller
+            if caller is not Caller.TOKEN:
+                await self._admit_node(caller, instance_id, scope, receive, send)
+                return
             refusal = await self._refusal(Request(scope))
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
+        await self._app(scope, receive, send)
+
+    async def _admit_node(
+        self, caller: Caller, instance_id: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        try:
+            receive = await self._nodes.admit(caller, instance_id, Request(scope, receive))
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.kind is problems.BROKEN:
+                raise
+            await answer(Request(scope), problem)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
     async def _refusal(self, request: Request) -> Response | None:
@@ -112,6 +132,11 @@ async def authorize(request: Request) -> None:
     """Refuse a principal that lacks what the route needs. A dependency of every route there is."""
     template = request.scope["route"].path
     if is_open(template):
+        return
+    caller = CALLERS.get((request.method, template), Caller.TOKEN)
+    if caller is not request.state.caller:
+        raise Problem(problems.NOT_ALLOWED, f"{request.method} {template} was asked for in another way")
+    if caller is not Caller.TOKEN:
         return
     need = need_of(request.method, template)
     if need is None:

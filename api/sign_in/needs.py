@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from enum import StrEnum
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
@@ -44,6 +46,38 @@ NEEDS: dict[tuple[str, str], Need] = {
 }
 
 
+class Caller(StrEnum):
+    """How whoever calls a route shows who it is: people and programs of a tenant with a token of the issuer,
+    a node with its signature, one that is not known yet with a one-time token, the provider with a secret."""
+
+    TOKEN = "token"  # noqa: S105 - a word
+    NODE = "node"
+    NEWCOMER = "newcomer"
+    PROVIDER = "provider"
+
+
+# Routes of nodes and of the provider that starts them. A token of the issuer opens none of them.
+CALLERS: dict[tuple[str, str], Caller] = {
+    ("POST", "/nodes/vendordata"): Caller.PROVIDER,
+    ("POST", "/nodes/identity"): Caller.NEWCOMER,
+    ("GET", "/nodes/{instanceId}/bundle"): Caller.NODE,
+    ("POST", "/nodes/{instanceId}/bus-credentials"): Caller.NODE,
+}
+_CALLERS = tuple(
+    (method, re.compile(re.sub(r"\\{\w+\\}", "([^/]+)", re.escape(template))), caller)
+    for (method, template), caller in CALLERS.items()
+)
+
+
+def caller_at(method: str, path: str) -> tuple[Caller, str | None]:
+    """How the caller of a path shows who it is, and the instance that the path names."""
+    for known, pattern, caller in _CALLERS:
+        found = pattern.fullmatch(path) if known == method else None
+        if found is not None:
+            return caller, found[1] if pattern.groups else None
+    return Caller.TOKEN, None
+
+
 def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
 
@@ -67,7 +101,9 @@ def require_needs(app: FastAPI) -> None:
     unsaid = [
         f"{method} {path}"
         for method, path in routes_of(app)
-        if not is_open(path if method != "ANY" else f"{path}/") and need_of(method, path) is None
+        if not is_open(path if method != "ANY" else f"{path}/")
+        and (method, path) not in CALLERS
+        and need_of(method, path) is None
     ]
     if unsaid:
         raise RuntimeError(f"api/sign_in/needs.py does not say what these routes need: {', '.join(unsaid)}")

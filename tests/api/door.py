@@ -6,6 +6,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +32,7 @@ from domain.ids import (
 from store.roles import TENANT_ROLE
 from tests.activities.deciding import Placer
 from tests.activities.model_placing import Vault
+from tests.api.nodes_scene import KeyFile, plane_on
 from tests.api.sign_in.minting import claims, header, mint, verifier
 from tests.database import opened
 from tests.domain.worlds import estate as every_pool
@@ -138,6 +141,7 @@ class Door:
         *,
         registry: CollectorRegistry,
         vault: Vault,
+        keys: KeyFile,
     ) -> None:
         self.app = app
         self.registry = registry
@@ -145,6 +149,7 @@ class Door:
         self.starter = starter
         self.http = http
         self.vault = vault
+        self.keys = keys
         self.placer = Placer(estate)
 
     def as_(self, **said: Any) -> httpx2.AsyncClient:
@@ -190,19 +195,22 @@ async def door_on(
     """The application over the estate's database, working as the role that row-level security binds."""
     starter, vault = RecordingStarter(), Vault(estate.clock)
     dsn = estate.engine.url.render_as_string(hide_password=False)
-    async with opened(dsn, role=TENANT_ROLE) as engine:
-        deps = Deps(
-            engine=engine,
-            starter=starter,
-            temporal_reachable=starter.reachable,
-            now=estate.clock,
-            workflow_pages="http://localhost:8233/namespaces/default",
-            secrets=vault,
-        )
-        registry = CollectorRegistry()
-        app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry, limits)
-        async with client_of(app, Bearer(estate.clock)) as http:
-            yield Door(estate, starter, app, http, registry=registry, vault=vault)
+    with TemporaryDirectory(prefix="sco-keys-") as folder:
+        keys = KeyFile(Path(folder) / "bundle-keys.json")
+        async with opened(dsn, role=TENANT_ROLE) as engine:
+            deps = Deps(
+                engine=engine,
+                starter=starter,
+                temporal_reachable=starter.reachable,
+                now=estate.clock,
+                workflow_pages="http://localhost:8233/namespaces/default",
+                secrets=vault,
+                nodes=plane_on(engine, estate.clock, keys.path),
+            )
+            registry = CollectorRegistry()
+            app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry, limits)
+            async with client_of(app, Bearer(estate.clock)) as http:
+                yield Door(estate, starter, app, http, registry=registry, vault=vault, keys=keys)
 
 
 def client_of(app: ASGIApp, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:

@@ -98,6 +98,7 @@ async def _fill(door: Door) -> dict[str, str]:
         "contractId": "canary-contract",
         "workloadId": "canary-workload",
         "auditId": audit["auditId"],
+        "instanceId": "canary-instance",
     }
 
 

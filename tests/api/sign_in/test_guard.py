@@ -16,7 +16,17 @@ from structlog.testing import capture_logs
 
 from api.app import routes
 from api.sign_in.keys import KeysUnavailable
-from api.sign_in.needs import NEEDS, OPEN_PATHS, is_open, need_of, require_needs, routes_of
+from api.sign_in.needs import (
+    CALLERS,
+    NEEDS,
+    OPEN_PATHS,
+    Caller,
+    caller_at,
+    is_open,
+    need_of,
+    require_needs,
+    routes_of,
+)
 from api.sign_in.principal import ADMINISTER, OPERATE, PLACE, READ, Need, Principal, Role, Scope
 from api.sign_in.refusal import Reason
 from api.sign_in.setup import SignIn
@@ -27,7 +37,11 @@ from tests.api.sign_in.minting import TRUST
 from tests.estates import Clock
 
 ROUTES = sorted(routes_of(routes()))
-GUARDED = [(method, path) for method, path in ROUTES if not is_open(path) and method != "ANY"]
+GUARDED = [
+    (method, path)
+    for method, path in ROUTES
+    if not is_open(path) and method != "ANY" and (method, path) not in CALLERS
+]
 OPEN = {
     ("GET", "/healthz"),
     ("GET", "/readyz"),
@@ -51,7 +65,7 @@ def filled(path: str) -> str:
 
 
 def test_what_is_open_is_this_short_list() -> None:
-    assert {(method, path) for method, path in ROUTES if (method, path) not in GUARDED} == OPEN
+    assert {(method, path) for method, path in ROUTES if (method, path) not in GUARDED} == OPEN | set(CALLERS)
     assert len(GUARDED) > 30
 
 
@@ -95,6 +109,37 @@ async def test_every_write_asks_for_just_what_it_needs(service: Bare, method: st
         async with client_of(service.app, Bearer(Clock(), scope=scope, roles=[role])) as client:
             answer = await client.request(method, filled(path))
         assert (answer.status_code != 403) is enough, (scope, role, answer.text)
+
+
+def test_a_route_of_nodes_is_told_by_its_whole_path() -> None:
+    assert caller_at("GET", "/nodes/x/bundle") == (Caller.NODE, "x")
+    assert caller_at("POST", "/nodes/x/bus-credentials") == (Caller.NODE, "x")
+    assert caller_at("POST", "/nodes/vendordata") == (Caller.PROVIDER, None)
+    assert caller_at("POST", "/nodes/identity") == (Caller.NEWCOMER, None)
+    others = (
+        "/nodes",
+        "/nodes/x",
+        "/nodes/x/bundle/",
+        "/nodes/x/y/bundle",
+        "/nodes//bundle",
+        "/x/nodes/x/bundle",
+    )
+    for method, path in (
+        *product(("GET", "POST"), others),
+        ("POST", "/nodes/x/bundle"),
+        ("HEAD", "/nodes/x/bundle"),
+    ):
+        assert caller_at(method, path) == (Caller.TOKEN, None), (method, path)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(CALLERS))
+async def test_no_token_of_the_issuer_opens_a_route_of_nodes(door: Door, method: str, path: str) -> None:
+    answer = await door.http.request(method, filled(path), json={} if method == "POST" else None)
+    if CALLERS[method, path] is Caller.NEWCOMER:
+        problem(answer, 422, "invalid_request")
+    else:
+        assert answer.status_code == 401, answer.text
+        assert not answer.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_what_each_need_lets_through() -> None:
@@ -188,7 +233,8 @@ def test_an_application_with_another_one_in_it_does_not_start() -> None:
 
 
 def test_no_line_of_the_table_is_left_over() -> None:
-    assert set(NEEDS) <= set(ROUTES)
+    assert set(NEEDS) | set(CALLERS) <= set(ROUTES)
+    assert not set(NEEDS) & set(CALLERS)
     assert {path for _, path in OPEN} - {"/static"} <= OPEN_PATHS
     assert need_of("DELETE", "/contracts/{contractId}") is None
 

@@ -1,0 +1,255 @@
+"""Nodes: whose they are, how they became known, and what they asked already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from store.engine import Connection
+from store.tables import bundles, instances, node_identities, node_tokens, pools
+
+# The provider asks for every reader of an instance's metadata. A token is taken up within seconds, so the
+# newest few are enough, and nobody can fill the table.
+TOKENS_PER_INSTANCE = 8
+# A node asks twice a minute or so. What comes faster than this is no node of ours.
+REQUESTS_PER_WINDOW = 240
+SWEPT_AT_ONCE = 20
+
+REMEMBER = sa.text(
+    """
+    WITH gone AS (
+      DELETE FROM node_nonces WHERE (tenant_id, instance_id, nonce) IN (
+        SELECT tenant_id, instance_id, nonce FROM node_nonces
+        WHERE tenant_id = :tenant AND expires_at < :now
+        ORDER BY expires_at LIMIT :swept FOR UPDATE SKIP LOCKED)
+    ), known AS (
+      SELECT count(*) AS answered FROM node_nonces
+      WHERE tenant_id = :tenant AND instance_id = :instance AND expires_at >= :now
+    ), added AS (
+      INSERT INTO node_nonces (tenant_id, instance_id, nonce, expires_at)
+      SELECT :tenant, :instance, :nonce, :until FROM known WHERE answered < :allowed
+      ON CONFLICT DO NOTHING RETURNING nonce
+    )
+    SELECT (SELECT count(*) FROM added) AS added, answered < :allowed AS within FROM known
+    """
+)
+
+
+class Node(NamedTuple):
+    """Whose an instance is, and the key that its requests are signed with."""
+
+    tenant_id: str
+    instance_id: str
+    public_key: str
+
+
+class Seen(StrEnum):
+    """Whether a request of a node is to be answered."""
+
+    NEW = "new"
+    REPLAYED = "replayed"
+    TOO_MANY = "too_many"
+
+
+class Registration(StrEnum):
+    """What became of a one-time token."""
+
+    DONE = "done"
+    NOT_ISSUED = "not_issued"
+    KNOWN_OTHERWISE = "known_otherwise"
+    KEY_TAKEN = "key_taken"
+
+
+class NodeRow(NamedTuple):
+    """A node for those who look at nodes. Without an identity and a bundle it has not asked yet."""
+
+    instance_id: str
+    state: str
+    region: str
+    hall: str
+    pool_id: str
+    partition_id: str
+    workload_id: str
+    registered_at: datetime | None
+    revoked_at: datetime | None
+    bundle_version: int | None
+    bundle_issued_at: datetime | None
+
+
+class UnknownNode(LookupError):
+    """No instance of this id belongs to the tenant."""
+
+
+async def tenant_of_server(connection: Connection, server_id: str) -> str | None:
+    """Whose instance a server is; None for one that is not ours. Needs no tenant."""
+    query = sa.select(sa.func.sco_tenant_of_server(server_id))
+    tenant_id: str | None = (await connection.execute(query)).scalar_one()
+    return tenant_id
+
+
+async def find_node(connection: Connection, instance_id: str) -> Node | None:
+    """A node that is known and lives. Needs no tenant."""
+    query = sa.text("SELECT tenant_id, public_key FROM sco_node(:instance)")
+    row = (await connection.execute(query, {"instance": instance_id})).first()
+    return None if row is None else Node(row.tenant_id, instance_id, row.public_key)
+
+
+async def issue_token(
+    connection: Connection,
+    *,
+    tenant_id: str,
+    instance_id: str,
+    token_sha256: str,
+    now: datetime,
+    life: timedelta,
+) -> bool:
+    """Remember a one-time token of an instance; whether it was: one that is known gets no more."""
+    own = {"tenant_id": tenant_id, "instance_id": instance_id}
+    known = await connection.execute(sa.select(node_identities.c.instance_id).filter_by(**own))
+    if known.first() is not None:
+        return False
+    await _drop_old_tokens(connection, own, now)
+    row = own | {"token_sha256": token_sha256, "issued_at": now, "expires_at": now + life}
+    await connection.execute(sa.insert(node_tokens).values(row))
+    return True
+
+
+async def _drop_old_tokens(connection: Connection, own: dict[str, str], now: datetime) -> None:
+    """Keep the newest tokens of an instance alone, and leave none behind that ended."""
+    token = node_tokens.c.token_sha256
+    newest_first = (node_tokens.c.issued_at.desc(), token)
+    of_instance = sa.select(token).filter_by(**own).order_by(*newest_first)
+    of_tenant = sa.select(token).where(
+        node_tokens.c.tenant_id == own["tenant_id"], node_tokens.c.expires_at < now
+    )
+    for surplus in (of_instance.offset(TOKENS_PER_INSTANCE - 1), of_tenant.limit(SWEPT_AT_ONCE)):
+        await connection.execute(
+            sa.delete(node_tokens).where(
+                node_tokens.c.tenant_id == own["tenant_id"], token.in_(surplus.scalar_subquery())
+            )
+        )
+
+
+async def register(
+    connection: Connection,
+    *,
+    tenant_id: str,
+    instance_id: str,
+    token_sha256: str,
+    public_key: str,
+    now: datetime,
+) -> Registration:
+    """Take a one-time token for the identity of its instance.
+
+    Who sends the same again, since the answer was lost, is answered the same.
+    """
+    own = {"tenant_id": tenant_id, "instance_id": instance_id}
+    of_token = own | {"token_sha256": token_sha256}
+    held = sa.select(node_tokens.c.used_at).filter_by(**of_token).where(node_tokens.c.expires_at > now)
+    found = (await connection.execute(held.with_for_update())).first()
+    if found is None:
+        return Registration.NOT_ISSUED
+    row = own | {"public_key": public_key, "registered_at": now}
+    added = await connection.execute(
+        insert(node_identities).values(row).on_conflict_do_nothing().returning(node_identities.c.instance_id)
+    )
+    if added.first() is None:
+        return await _registered_before(connection, own, public_key, used=found.used_at is not None)
+    await connection.execute(sa.update(node_tokens).filter_by(**of_token).values(used_at=now))
+    return Registration.DONE
+
+
+async def _registered_before(
+    connection: Connection, own: dict[str, str], public_key: str, *, used: bool
+) -> Registration:
+    query = sa.select(node_identities.c.public_key).filter_by(**own, revoked_at=None)
+    known = (await connection.execute(query)).scalar_one_or_none()
+    if known is None:
+        return Registration.KEY_TAKEN
+    return Registration.DONE if used and known == public_key else Registration.KNOWN_OTHERWISE
+
+
+async def revoke(connection: Connection, tenant_id: str, instance_id: str, now: datetime) -> bool:
+    """Believe an instance nothing any more; whether it was believed. It gets no other identity."""
+    known = sa.update(node_identities).filter_by(
+        tenant_id=tenant_id, instance_id=instance_id, revoked_at=None
+    )
+    return (await connection.execute(known.values(revoked_at=now))).rowcount == 1
+
+
+async def remember_request(
+    connection: Connection, node: Node, *, nonce: str, now: datetime, until: datetime
+) -> Seen:
+    """Whether a signed request comes for the first time. What is remembered is bounded by time and number."""
+    named = {
+        "tenant": node.tenant_id,
+        "instance": node.instance_id,
+        "nonce": nonce,
+        "now": now,
+        "until": until,
+        "allowed": REQUESTS_PER_WINDOW,
+        "swept": SWEPT_AT_ONCE,
+    }
+    row = (await connection.execute(REMEMBER, named)).one()
+    if row.added:
+        return Seen.NEW
+    return Seen.REPLAYED if row.within else Seen.TOO_MANY
+
+
+async def find_node_row(connection: Connection, tenant_id: str, instance_id: str) -> NodeRow:
+    """One instance with its identity and its bundle. Raises `UnknownNode`."""
+    query = _node_rows(tenant_id).where(instances.c.server_id == instance_id)
+    row = (await connection.execute(query)).first()
+    if row is None:
+        raise UnknownNode(f"no instance {instance_id!r}")
+    return NodeRow(*row)
+
+
+async def list_node_rows(
+    connection: Connection, tenant_id: str, *, after: str = "", limit: int = 100
+) -> Sequence[NodeRow]:
+    """Instances that have a server and have not ended, in the order of their ids."""
+    query = _node_rows(tenant_id).where(
+        instances.c.server_id > after, instances.c.state.in_(("building", "active", "releasing"))
+    )
+    rows = await connection.execute(query.order_by(instances.c.server_id).limit(limit))
+    return [NodeRow(*row) for row in rows]
+
+
+def _node_rows(tenant_id: str) -> sa.Select[Any]:
+    newest = (
+        sa.select(bundles.c.version, bundles.c.issued_at)
+        .where(bundles.c.tenant_id == tenant_id, bundles.c.instance_id == instances.c.server_id)
+        .order_by(bundles.c.version.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    known = sa.and_(
+        node_identities.c.tenant_id == instances.c.tenant_id,
+        node_identities.c.instance_id == instances.c.server_id,
+    )
+    return (
+        sa.select(
+            instances.c.server_id,
+            instances.c.state,
+            instances.c.region,
+            pools.c.hall,
+            instances.c.pool_id,
+            instances.c.partition_id,
+            instances.c.workload_id,
+            node_identities.c.registered_at,
+            node_identities.c.revoked_at,
+            newest.c.version,
+            newest.c.issued_at,
+        )
+        .select_from(instances)
+        .join(pools, sa.and_(*(instances.c[key] == pools.c[key] for key in ("tenant_id", "pool_id"))))
+        .outerjoin(node_identities, known)
+        .outerjoin(newest, sa.true())
+        .where(instances.c.tenant_id == tenant_id, instances.c.server_id.is_not(None))
+    )
