@@ -71,7 +71,11 @@ class Metadata:
 
         if self._client is None:
             # Neither proxies nor redirects: the service is on the link, or it is not the service.
-            self._client = httpx2.AsyncClient(trust_env=False, timeout=LIMIT_SECONDS, follow_redirects=False)
+            # A plain address needs no certificates, which would take 5 MB.
+            verify = self._url.startswith("https://")
+            self._client = httpx2.AsyncClient(
+                trust_env=False, verify=verify, timeout=LIMIT_SECONDS, follow_redirects=False
+            )
         body = bytearray()
         asked_at = self._clock.boot()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ LEAST_SECONDS = 1.0
 LOOK_LIMIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
+log = logging.getLogger("sco.agent")
 
 
 class Left(NamedTuple):
@@ -34,6 +36,13 @@ class Verifier:
         self._ended = ended
         self._before: dict[tuple[str, str], Work] = {}
         self._seen_by: DrainDriver | None = None
+
+    async def note(self, asked: DrainDriver, seconds: float) -> None:
+        """Take note of what is there before it is signalled; what cannot be seen in time is not noted."""
+        try:
+            self._compare(await bounded(asked.left(), seconds), asked)
+        except Exception as error:
+            log.info("%s does not say what runs: %s", asked.name, describe(error))
 
     async def look(self, asked: DrainDriver, instead: DrainDriver) -> Left:
         """What is left, as the one asked says, or the other where it does not answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -89,16 +89,18 @@ class Executor:
     async def _reach_the_work(self) -> None:
         repeated = self._drain.phase is Phase.SIGNALLING
         self._tell(EventType.NOTICE, seconds_since_notice=0.0)
-        if repeated:
-            await self._around.file.write(self._drain.notice, self._deadline)
-        else:
-            route, *_ = await asyncio.gather(
-                self._cordon(),
-                self._kept.save(),
-                self._around.file.write(self._drain.notice, self._deadline),
-            )
+        writing: list[Coroutine[Any, Any, object]] = [
+            self._around.file.write(self._drain.notice, self._deadline)
+        ]
+        if not repeated:
+            if self._driver is not self._local:
+                # A scheduler may take its time, in which a restart must already know of the drain.
+                writing.append(self._kept.save())
+            writing.append(self._verifier.note(self._driver, self._around.limits.scheduler_seconds))
+            route, *_ = await asyncio.gather(self._cordon(), *writing)
             self._kept.advance(phase=Phase.SIGNALLING, route=route)
-            await self._kept.save()
+            writing = [self._kept.save()]
+        await asyncio.gather(*writing)
         if not repeated or self._harmless_twice():
             await self._signal()
         since = self._since_notice()
