@@ -11,7 +11,7 @@ from lab.nodes.at_once import AtOnce, Size, Taken, reclaim_at_once
 from lab.nodes.workloads import Kind
 from wire.lifecycle import EventType
 
-NODES, SEPARATE, PROCESSES = 800, 40, 4
+NODES, SEPARATE, PROCESSES = 800, 40, 8
 WARNING_SECONDS = 30.0
 # Each in-process agent polls this seldom here: 800 polls every 5 s from one machine would measure the polls.
 IN_PROCESS_POLL_SECONDS = 60.0

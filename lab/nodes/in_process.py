@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import signal
 import sys
 import time
@@ -31,6 +32,7 @@ from lab.nodes.workloads import ENDS_BY_ITSELF, STAMP_FILE, Kind, Stamp
 from wire.bundle import DrainOrders
 
 READY = "ready"
+SWITCH_SECONDS = 0.0005
 WORK = "in_process"
 
 
@@ -143,7 +145,11 @@ async def run(plan: Plan) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    running = [asyncio.create_task(agent_of(node, plan).run(stop)) for node in plan.nodes]
+    agents = [agent_of(node, plan) for node in plan.nodes]
+    for agent in agents:
+        # A node of its own has long written something before its first notice; so have these.
+        await agent.writer.run("first", lambda: None)
+    running = [asyncio.create_task(agent.run(stop)) for agent in agents]
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
     await asyncio.gather(*running)
@@ -153,6 +159,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.nodes.in_process")
     parser.add_argument("--plan", type=Path, required=True, help="JSON file with the nodes to run")
     plan = Plan.model_validate_json(parser.parse_args().plan.read_bytes())
+    logging.basicConfig(level=logging.ERROR)
+    # Many agents' threads share one interpreter here: none of them may wait long for its turn.
+    sys.setswitchinterval(SWITCH_SECONDS)
     uvloop.run(run(plan))
     return 0
 

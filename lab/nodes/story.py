@@ -73,7 +73,7 @@ async def _take(reader: JetStreamContext.PullSubscription, heard: Heard) -> None
     while True:
         try:
             messages = await reader.fetch(FETCHED, timeout=FETCH_SECONDS)
-        except NatsTimeoutError:
+        except (NatsTimeoutError, TimeoutError):
             continue
         for message in messages:
             await message.ack()

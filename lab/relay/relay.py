@@ -23,9 +23,10 @@ from wire.signing import SigningKey
 
 # Signed and sent together: the first instances hear while the letters of the last are being signed.
 BATCH = 50
-# Said again a second apart: an instance that was reconnecting hears before its next poll.
+# Said again so much later: an instance that was reconnecting hears before its next poll.
 PUSHES = 3
-TICK_SECONDS = 1.0
+AGAIN_AFTER = timedelta(seconds=2)
+TICK_SECONDS = 0.5
 # A bus that takes longer for one batch is as good as away; the metadata shows the notices all the same.
 PUSH_SECONDS = 2.0
 T = TypeVar("T")
@@ -103,14 +104,12 @@ class NoticeRelay:
 
     async def tick(self) -> None:
         """Push again what was pushed fewer than `PUSHES` times; forget what is well past."""
-        before = len(tuple(self._standing.all()))
-        self._standing.drop_ended(self._clock())
-        for batch in _batches(one for one in tuple(self._standing.all()) if one.pushes < PUSHES):
-            await self._push(batch)
-        left = tuple(self._standing.all())
-        if self._journal is not None and len(left) < before:
+        now = self._clock()
+        if self._standing.drop_ended(now) and self._journal is not None:
             with self._writing():
-                self._journal.replace(one.letter for one in left)
+                self._journal.replace(one.letter for one in self._standing.all())
+        for batch in _batches([one for one in self._standing.all() if _is_due(one, now)]):
+            await self._push(batch)
 
     async def push_again(self) -> None:
         """After the bus was away: say everything that stands once more."""
@@ -179,13 +178,17 @@ class NoticeRelay:
         try:
             async with asyncio.timeout(PUSH_SECONDS):
                 for one in batch:
-                    one.pushes += 1
+                    one.pushes, one.pushed_at = one.pushes + 1, self._clock()
                     await self._publish(notice_subject(one.notice.hall, one.notice.instance_id), one.letter)
         except Exception:
             # Whatever the bus says, the next instances must hear.
             self.failed_pushes += 1
         # The connection writes between two batches.
         await asyncio.sleep(0)
+
+
+def _is_due(one: Standing, now: datetime) -> bool:
+    return one.pushes < PUSHES and (one.pushed_at is None or one.pushed_at + AGAIN_AFTER <= now)
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

@@ -19,12 +19,13 @@ MAX_WITHDRAWALS_EACH = 8
 
 @dataclass(slots=True)
 class Standing:
-    """One signed notice, until when it is shown, and how often it was pushed."""
+    """One signed notice, until when it is shown, how often it was pushed, and when last."""
 
     notice: Notice
     letter: bytes
     ends: datetime
     pushes: int = 0
+    pushed_at: datetime | None = None
 
 
 class StandingNotices:
@@ -81,6 +82,9 @@ class StandingNotices:
         for oldest in earlier[: -MAX_WITHDRAWALS_EACH + 1]:
             self.drop(oldest)
 
-    def drop_ended(self, now: datetime) -> None:
-        for one in [one for one in self._by_id.values() if one.ends <= now]:
+    def drop_ended(self, now: datetime) -> int:
+        """Forget what is over; how many that were."""
+        ended = [one for one in self._by_id.values() if one.ends <= now]
+        for one in ended:
             self.drop(one)
+        return len(ended)
