@@ -10,6 +10,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from activities.errors import application_error
+from activities.losses import note_losses
 from activities.ports import Compute, ProviderError, ProviderErrorKind
 from activities.provider_acts import Doomed, ProviderActs, read_only
 from activities.reconcile_calls import Reconciled
@@ -142,6 +143,8 @@ class Repairs:
             lost = await self._lose(
                 connection, place, [one for one in repaired if one.kind in REPLACED], cycle.state.phase, now
             )
+            ended = {server_id for many in lost.values() for server_id in many}
+            await note_losses(connection, place, [one for one in repaired if one.subject in ended], now)
             left_over = [_doomed(one) for one in repaired if one.kind in LEFT_OVER]
             unserving = [_doomed(one) for one in repaired if one.kind is DriftKind.UNSERVING]
             await record(

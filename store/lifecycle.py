@@ -17,10 +17,11 @@ from sqlalchemy.dialects.postgresql import insert
 from domain.cause import Cause
 from domain.drain_history import History, fold
 from domain.lifecycle import Event, EventSource, EventType, Outcome
+from domain.pool import PurchaseModel
 from store import lifecycle_told, node_drains
 from store.engine import Connection
 from store.node_drains import Changed, Owner
-from store.tables import lifecycle_events
+from store.tables import lifecycle_events, pools
 
 # Far more than a life of 400 days of drills has. One node cannot fill the history.
 MOST_EVENTS = 5_000
@@ -89,6 +90,16 @@ async def owners(connection: Connection, instance_ids: Iterable[str]) -> dict[st
     return {row[0]: Owner(*row[1:]) for row in rows}
 
 
+async def reclaimable(connection: Connection, tenant_id: str, pool_ids: Iterable[str]) -> frozenset[str]:
+    """Which of these pools the provider may take back."""
+    query = sa.select(pools.c.pool_id).where(
+        pools.c.tenant_id == tenant_id,
+        pools.c.pool_id.in_(sorted(set(pool_ids))),
+        pools.c.purchase_model == PurchaseModel.RECLAIMABLE,
+    )
+    return frozenset((await connection.execute(query)).scalars())
+
+
 async def keep(
     connection: Connection, arrivals: Sequence[Arrival], owned: Mapping[str, Owner], at: datetime
 ) -> Kept:
@@ -114,7 +125,7 @@ async def keep(
 async def note_losses(connection: Connection, losses: Sequence[Loss], at: datetime) -> None:
     """Record the end of servers of which no notice is known. Noting one again changes nothing.
 
-    To be the last that a transaction does: it waits for others who write of the same instances.
+    All of a transaction in one call: it waits for others who write of the same instances.
     """
     owned = await owners(connection, [one.instance_id for one in losses])
     known = await _locked(connection, sorted(owned))

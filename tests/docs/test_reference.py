@@ -102,7 +102,7 @@ def test_every_field_of_a_contract_file_is_documented_with_its_default() -> None
 def test_every_variable_that_a_page_names_exists() -> None:
     known = set(defaults(WorkerSettings, "SCO_", upper=True)) | set(defaults(ApiSettings, "SCO_", upper=True))
     known |= set(defaults(GrpcSettings, "SCO_", upper=True))
-    known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER", TOKEN, TOKEN_FILE, *CLIENT}
+    known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER", "SCO_LIFECYCLE", TOKEN, TOKEN_FILE, *CLIENT}
     for page in PAGES:
         assert set(re.findall(r"\bSCO_[A-Z_]+[A-Z]\b", page.read_text())) <= known, name_of(page)
 
