@@ -1,0 +1,179 @@
+"""The lease: one writer at a time, and a token that orders what different writers wrote.
+
+Correctness does not rest on it. A writer that was taken over may still write; readers go by the token, so
+what it writes then is older than anything its successor writes. The lease only keeps two from working at
+once. It is made of plain writes and listings: each writer puts a claim under its own key and then looks for
+others; of two who claim at once, at least one sees the other, and who sees another steps back.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from clients.checkpoint.clock import Clock
+from clients.checkpoint.errors import (
+    DamagedError,
+    LeaseHeldError,
+    LeaseLostError,
+    MissingError,
+    StoreDownError,
+    StoreRefusedError,
+)
+from clients.checkpoint.layout import LEASES, MANIFESTS, lease_holder, lease_key, manifest_order
+from clients.checkpoint.manifest import seal, unseal
+from clients.checkpoint.rooms import Room
+
+# Clocks of two nodes may differ by this much before a lease counts as lapsed too early.
+SKEW_SECONDS = 5
+STEP_BACK_SECONDS = (0.05, 0.5)
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class Claim(NamedTuple):
+    """What one writer says about itself. A claim that was let go keeps its token from being used again."""
+
+    token: int
+    writer: str
+    expires_at: datetime
+    released: bool
+
+    def is_active(self, now: datetime) -> bool:
+        return not self.released and now < self.expires_at + timedelta(seconds=SKEW_SECONDS)
+
+
+class Lease:
+    """The right to write for one workload, until `released` or taken over."""
+
+    def __init__(self, room: Room, writer: str, token: int, seconds: float, clock: Clock) -> None:
+        self._room, self.writer, self.token = room, writer, token
+        self._seconds, self._clock = seconds, clock
+        self._lapses_at = clock.steady() + seconds
+
+    def claim(self) -> None:
+        """Say that we hold it, from now for one period."""
+        self._lapses_at = self._clock.steady() + self._seconds
+        self._put(released=False)
+
+    def renew(self) -> None:
+        """Hold it for another period. LeaseLostError when another has taken over."""
+        self.claim()
+        try:
+            self.check()
+        except LeaseLostError:
+            # Nobody shall wait for a claim that means nothing.
+            self.release()
+            raise
+
+    def check(self) -> None:
+        """LeaseLostError when somebody has claimed after us."""
+        for token, writer in _holders(self._room):
+            if token > self.token and writer != self.writer:
+                raise LeaseLostError(
+                    f"writer {writer} took over {self._room.workload} with token {token}, this one has "
+                    f"{self.token}: stop this one"
+                )
+
+    def has_lapsed(self) -> bool:
+        return self._clock.steady() >= self._lapses_at
+
+    def release(self) -> None:
+        """Let others have it at once; when the store does not answer, they have to wait until it lapses."""
+        with suppress(StoreDownError, StoreRefusedError):
+            self._put(released=True)
+
+    def _put(self, *, released: bool) -> None:
+        expires_at = self._clock.now() + timedelta(seconds=self._seconds)
+        claim = Claim(self.token, self.writer, expires_at, released)
+        self._room.put(lease_key(self.token, self.writer), _write(claim))
+
+
+def acquire(
+    room: Room, writer: str, *, seconds: float, wait_seconds: float, clock: Clock, dice: random.Random
+) -> Lease:
+    """Take the lease, waiting for one that is held. LeaseHeldError names the holder that did not let go."""
+    give_up_at = clock.steady() + wait_seconds
+    while True:
+        rivals = [claim for claim in _claims(room) if claim.writer != writer]
+        held = [claim for claim in rivals if claim.is_active(clock.now())]
+        if not held:
+            lease = _claim(room, writer, seconds, clock)
+            if lease is not None:
+                _forget_claims_before(room, lease)
+                return lease
+            pause = dice.uniform(*STEP_BACK_SECONDS)
+        else:
+            pause = LOOK_AGAIN_SECONDS
+        if clock.steady() + pause > give_up_at:
+            raise LeaseHeldError(_held_by(room, held))
+        clock.sleep(pause)
+
+
+def _claim(room: Room, writer: str, seconds: float, clock: Clock) -> Lease | None:
+    """A lease, or None when another wants it at the same moment."""
+    lease = Lease(room, writer, 1 + _highest_token(room), seconds, clock)
+    lease.claim()
+    others = [claim for claim in _claims(room) if claim.writer != writer]
+    if any(claim.is_active(clock.now()) or claim.token > lease.token for claim in others):
+        lease.release()
+        return None
+    return lease
+
+
+def _forget_claims_before(room: Room, lease: Lease) -> None:
+    """Ours has the highest token: the ones below it are needed no longer."""
+    with suppress(StoreDownError, StoreRefusedError):
+        for token, writer in _holders(room):
+            if token < lease.token:
+                room.delete(lease_key(token, writer))
+
+
+def _highest_token(room: Room) -> int:
+    claimed = [token for token, _ in _holders(room)]
+    written = [order.token for order in map(manifest_order, room.list(MANIFESTS)) if order is not None]
+    return max([0, *claimed, *written])
+
+
+def _holders(room: Room) -> list[tuple[int, str]]:
+    return [holder for holder in map(lease_holder, room.list(LEASES)) if holder is not None]
+
+
+def _claims(room: Room) -> list[Claim]:
+    claims = []
+    for token, writer in _holders(room):
+        with suppress(MissingError, DamagedError):
+            claims.append(_read(room.get(lease_key(token, writer)), token, writer))
+    return claims
+
+
+def _write(claim: Claim) -> bytes:
+    fields: dict[str, Any] = {
+        "token": claim.token,
+        "writer": claim.writer,
+        "expiresAt": claim.expires_at.isoformat(),
+        "released": claim.released,
+    }
+    return seal(fields)
+
+
+def _read(content: bytes, token: int, writer: str) -> Claim:
+    fields = unseal(content, f"the claim of {writer}")
+    try:
+        expires_at = datetime.fromisoformat(fields["expiresAt"])
+        if expires_at.tzinfo is None:
+            raise ValueError("expiresAt has no offset from UTC")
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"the claim of {writer} cannot be read: {error!r}") from None
+    return Claim(token, writer, expires_at, fields.get("released") is True)
+
+
+def _held_by(room: Room, held: list[Claim]) -> str:
+    if not held:
+        return f"others want the lease of {room.workload} at the same time: try again"
+    last = max(held, key=lambda claim: claim.expires_at)
+    return (
+        f"writer {last.writer} holds the lease of {room.workload} until {last.expires_at.isoformat()}: "
+        f"wait for it, or end that writer"
+    )
