@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.bounded import bounded, describe, supervise
 from agent.bundle import BundleSource, BundleStore
-from agent.clock import Clock, ProviderClock, SystemClock, boot_id
+from agent.clock import Clock, ProviderClock, SystemClock
 from agent.deadline import DeadlineFile
 from agent.drain.choose import Drivers
 from agent.drain.drains import Drains
@@ -49,14 +49,15 @@ class Agent:
         self.metrics = AgentMetrics()
         self.clock = clock or SystemClock()
         self.provider = ProviderClock(self.clock)
-        self.writer = Writer(lambda name: self.metrics.write_failures.labels(name).inc())
+        self.writer = Writer(self._not_written)
         self.bundles = BundleStore(
             settings.state_dir, settings.boot_bundle, instance_id, self.writer, self.metrics
         )
         self.spool = Spool(settings.state_dir / SPOOL, self._gap)
         self.telling = Telling(lambda: self.bundles.bundle, self.spool.append, self.clock, self.provider)
-        folders = (settings.state_dir, settings.run_dir)
-        self.kept = DrainRecord(folders, self.writer, self.clock, self.provider, boot_id())
+        self.kept = DrainRecord(
+            settings.state_dir, settings.run_dir, self._not_written, self.clock, self.provider
+        )
         self.drains = self._drains()
         self.listener = Listener(
             instance_id=instance_id,
@@ -110,6 +111,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.drains.close()
+            await self.kept.close()
             await self.metadata.close()
             await asyncio.to_thread(self.spool.close)
             self.writer.close()
@@ -212,6 +214,9 @@ class Agent:
 
     def _gap(self, loss: Loss) -> LifecycleEvent | None:
         return self.telling.event(EventType.GAP, lost_events=loss.events, detail=loss.detail())
+
+    def _not_written(self, name: str) -> None:
+        self.metrics.write_failures.labels(name).inc()
 
     def _restarted(self, name: str) -> None:
         self.metrics.restarts.labels(name).inc()

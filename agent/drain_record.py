@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent.bounded import describe
-from agent.clock import Clock, ProviderClock
+from agent.clock import Clock, ProviderClock, boot_id
 from agent.deadline import after_reboot
 from agent.files import Writer, read_bounded, write_atomic
 from domain.drain import Memory
@@ -22,7 +25,7 @@ log = logging.getLogger("sco.agent")
 
 
 class Phase(StrEnum):
-    """How far a drain has come. Each is on disk before what follows it is done."""
+    """How far a drain has come. Each is kept before what follows it is done."""
 
     HEARD = "heard"
     SIGNALLING = "signalling"
@@ -81,19 +84,25 @@ class Saved(_Kept):
 
 
 class DrainRecord:
-    """What is kept, in memory and on disk; where the disk is full, below the run folder, which is memory."""
+    """What is kept, in memory and in two copies.
+
+    The one below the run folder is in the machine's memory: it outlives the agent, costs a moment, and is
+    there when the disk is full or hangs. The one on disk outlives the machine, and nobody waits for it.
+    """
 
     def __init__(
-        self, folders: tuple[Path, ...], writer: Writer, clock: Clock, provider: ProviderClock, boot_id: str
+        self, disk: Path, run: Path, failed: Callable[[str], None], clock: Clock, provider: ProviderClock
     ) -> None:
-        """`folders` in order of preference; the newest copy found in any of them counts."""
-        self._folders, self._writer, self._clock, self._provider = folders, writer, clock, provider
-        self._boot_id = boot_id
-        self.saved = Saved(boot_id=boot_id, saved_at=clock.boot())
+        """Folders of the two copies; `failed` is told the name of what could not be written."""
+        self._disk, self._run = disk / NAME, run / NAME
+        self._to_disk, self._to_run = Writer(failed), Writer(failed)
+        self._clock, self._provider, self._boot_id = clock, provider, boot_id()
+        self._writing: set[asyncio.Task[bool]] = set()
+        self.saved = Saved(boot_id=self._boot_id, saved_at=clock.boot())
 
     def load(self) -> None:
         """Take up what was kept. A drain of before the machine's last start keeps its deadline."""
-        found = [one for one in map(self._read, self._folders) if one is not None]
+        found = [one for one in map(_read, (self._disk, self._run)) if one is not None]
         if not found:
             return
         saved = max(found, key=lambda one: one.writes)
@@ -112,30 +121,20 @@ class DrainRecord:
         self.change(drain=drain)
         return drain
 
-    async def save(self) -> bool:
-        """Bring it to disk within the limit of every write. False when it is in memory only."""
+    async def save(self) -> None:
+        """Keep it beyond this process; beyond the machine's next start a moment later."""
         self.change(saved_at=self._clock.boot(), writes=self.saved.writes + 1)
         content = self.saved.model_dump_json(by_alias=True).encode()
-        return await self._writer.run(NAME, lambda: self._write(content))
+        writing = asyncio.ensure_future(self._to_disk.run(NAME, partial(write_atomic, self._disk, content)))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        if not await self._to_run.run(NAME, partial(write_atomic, self._run, content, durable=False)):
+            await asyncio.shield(writing)
 
-    def _write(self, content: bytes) -> None:
-        for folder in self._folders[:-1]:
-            try:
-                write_atomic(folder / NAME, content)
-                return
-            except OSError as error:
-                log.warning("%s cannot be written: %s", folder / NAME, error.strerror)
-        write_atomic(self._folders[-1] / NAME, content)
-
-    def _read(self, folder: Path) -> Saved | None:
-        raw = read_bounded(folder / NAME)
-        if raw is None:
-            return None
-        try:
-            return Saved.model_validate_json(raw)
-        except (ValidationError, RecursionError) as error:
-            log.warning("%s cannot be used: %s", folder / NAME, describe(error))
-            return None
+    async def close(self) -> None:
+        await asyncio.gather(*self._writing)
+        self._to_disk.close()
+        self._to_run.close()
 
     def _moved(self, drain: Drain, saved_at: float) -> Drain:
         notice, boot = drain.notice, self._clock.boot()
@@ -145,3 +144,14 @@ class DrainRecord:
         return drain.model_copy(
             update={"heard_at": boot - max(0.0, saved_at - drain.heard_at), "ends_at": ends_at}
         )
+
+
+def _read(path: Path) -> Saved | None:
+    raw = read_bounded(path)
+    if raw is None:
+        return None
+    try:
+        return Saved.model_validate_json(raw)
+    except (ValidationError, RecursionError) as error:
+        log.warning("%s cannot be used: %s", path, describe(error))
+        return None

@@ -26,8 +26,9 @@ FINISH_LIMIT_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 # How long our mark on the node outlives the deadline where nobody takes it back.
 MARK_OUTLIVES = timedelta(minutes=10)
-# A second eviction changes nothing, nor does a second TERM; a second USR1 or INT may.
-HARMLESS_TWICE = frozenset({"kubernetes", "spark"})
+# A signal that a kill of the agent may have swallowed is sent again: work that was never told loses more than
+# work that is told twice. Not so INT, which by custom means "at once" the second time; evictions have none.
+WITHOUT_SIGNALS = frozenset({"kubernetes", "spark"})
 log = logging.getLogger("sco.agent")
 
 
@@ -214,8 +215,8 @@ class Executor:
         return (self._local, self._driver) if local_first else (self._driver, self._local)
 
     def _harmless_twice(self) -> bool:
-        by_name = self._drain.route is Route.DRIVER and self._driver.name in HARMLESS_TWICE
-        return by_name or self._drain.orders.signal is DrainSignal.TERM
+        by_signal = self._drain.route is Route.LOCAL or self._driver.name not in WITHOUT_SIGNALS
+        return not by_signal or self._drain.orders.signal is not DrainSignal.INT
 
     def _cut_orders(self) -> DrainOrders:
         orders = self._drain.orders

@@ -310,7 +310,7 @@ class Node:
     def kept(self) -> dict[str, Any]:
         """The drain record; empty when there is none."""
         try:
-            found: dict[str, Any] = json.loads((self.state / "drain.json").read_text())
+            found: dict[str, Any] = json.loads((self.folder / "run" / "drain.json").read_text())
         except (OSError, ValueError):
             return {}
         return found

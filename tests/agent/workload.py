@@ -30,7 +30,7 @@ def told(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, told)
     if KIND == "ignores":
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
