@@ -24,9 +24,9 @@ class Keep(NamedTuple):
         if self.generations is None and self.days is None:
             raise ValueError("say how many generations or days to keep")
         if self.generations is not None and self.generations < 1:
-            raise ValueError(f"generations is {self.generations}: at least 1 is kept")
+            raise ValueError(f"generations is {self.generations}: keep at least 1")
         if self.days is not None and self.days <= 0:
-            raise ValueError(f"days is {self.days}: more than 0 are kept")
+            raise ValueError(f"days is {self.days}: keep more than 0")
         return self
 
     def keeps(self, place: int, age: timedelta) -> bool:
