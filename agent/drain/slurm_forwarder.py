@@ -1,0 +1,140 @@
+"""Asks the forwarder beside slurmctld, in signed requests, for what this node may have done for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agent.drain.ports import SchedulerUnreachable
+from wire.node_requests import TIME_HEADER, Asked, sign_request
+
+CALL_SECONDS = 0.9
+MAX_ANSWER = 256 * 1024
+MAX_DETAIL = 200
+STALE = "stale"
+
+
+class ForwarderAccess(NamedTuple):
+    """Where the forwarder is, and whom to believe when it is asked by TLS (None: the machine's own list)."""
+
+    url: str
+    ca_file: Path | None = None
+
+
+class JobStates(NamedTuple):
+    """What became of each job that was asked for: a word, or `failed: …`."""
+
+    jobs: Mapping[str, str]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        return tuple(sorted(job for job, state in self.jobs.items() if state.startswith("failed")))
+
+
+class SlurmForwarder:
+    """The orders that a node may give. Raises SchedulerUnreachable for whatever was not carried out."""
+
+    def __init__(
+        self,
+        access: ForwarderAccess,
+        key: Ed25519PrivateKey,
+        instance_id: str,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._url = access.url.rstrip("/")
+        self._key = key
+        self._instance = instance_id
+        self._now = now
+        self._seconds = call_seconds
+        self._ahead = timedelta(0)
+        verify = True if access.ca_file is None else ssl.create_default_context(cafile=access.ca_file)
+        # The environment may hold a proxy for people; the way to one's own cluster never goes through it.
+        self._client = httpx2.AsyncClient(trust_env=False, verify=verify, timeout=call_seconds)
+
+    async def drain(self, owner: str, until: datetime) -> None:
+        await self._order("drain", {"owner": owner, "until": until.astimezone(UTC).isoformat()})
+
+    async def resume(self, owner: str) -> None:
+        """Open the node again, if this owner closed it; otherwise nothing happens."""
+        await self._order("resume", {"owner": owner})
+
+    async def jobs(self) -> dict[str, str]:
+        """The jobs that hold this node, by id, with Slurm's word for their state."""
+        answer = await self._order("jobs", {})
+        try:
+            return {str(job["id"]): str(job["state"]) for job in answer["jobs"]}
+        except (KeyError, TypeError) as error:
+            raise SchedulerUnreachable("the forwarder answered without a list of jobs") from error
+
+    async def signal(self, name: str) -> JobStates:
+        """Signal every job on this node."""
+        return _states(await self._order("signal", {"signal": name}))
+
+    async def requeue(self, job_ids: Sequence[str], *, signalled: bool = False) -> JobStates:
+        """Let jobs begin again elsewhere, at once. Those that have completed are left as they are.
+
+        With `signalled`, jobs that were signalled here are among them, whoever remembers which.
+        """
+        return _states(await self._order("requeue", {"jobs": sorted(job_ids), "signalled": signalled}))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _order(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                status, answer = await self._ask(name, body)
+                if status == httpx2.codes.UNAUTHORIZED and answer.get("reason") == STALE:
+                    # The forwarder's time came with its refusal: this node's clock is not to be trusted.
+                    status, answer = await self._ask(name, body)
+        except (httpx2.HTTPError, TimeoutError, OSError, ValueError) as error:
+            text = str(error) or "no answer in time"
+            raise SchedulerUnreachable(f"forwarder: {type(error).__name__}: {text}"[:MAX_DETAIL]) from error
+        if status != httpx2.codes.OK:
+            detail = f"forwarder: {status} {answer.get('reason')}: {answer.get('detail')}"
+            raise SchedulerUnreachable(detail[:MAX_DETAIL])
+        return answer
+
+    async def _ask(self, name: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked = Asked("POST", f"/v1/{name}", json.dumps(body).encode())
+        headers = sign_request(
+            asked,
+            key=self._key,
+            instance_id=self._instance,
+            at=self._now() + self._ahead,
+            nonce=secrets.token_urlsafe(24),
+        )
+        response = await self._client.post(f"{self._url}{asked.target}", content=asked.body, headers=headers)
+        self._follow_clock(response.headers.get(TIME_HEADER))
+        if len(response.content) > MAX_ANSWER:
+            raise ValueError(f"an answer of {len(response.content)} bytes")
+        answer = json.loads(response.content)
+        if not isinstance(answer, dict):
+            raise ValueError("an answer that is no object")
+        return response.status_code, answer
+
+    def _follow_clock(self, said: str | None) -> None:
+        try:
+            theirs = datetime.fromisoformat(said or "")
+        except ValueError:
+            return
+        if theirs.tzinfo is not None:
+            self._ahead = theirs - self._now()
+
+
+def _states(answer: Mapping[str, Any]) -> JobStates:
+    jobs = answer.get("jobs")
+    if not isinstance(jobs, dict):
+        raise SchedulerUnreachable("the forwarder answered without the jobs' states")
+    return JobStates({str(job): str(state) for job, state in jobs.items()})

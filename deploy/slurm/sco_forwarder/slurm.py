@@ -1,0 +1,161 @@
+"""The commands of Slurm that a drain needs, run with argument lists and a limit, never through a shell."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .gate import Refused
+
+AT_ONCE = 8
+MAX_DETAIL = 200
+# States in which a job still holds its nodes.
+ON_NODES = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "SIGNALING", "STOPPED", "STAGE_OUT")
+HOLDING = "running,suspended,completing,configuring,signaling,stopped,stage_out"
+# States of a job that ended before its work was done, and not because a person wanted it so.
+CUT_SHORT = ("FAILED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED")
+RELEASE_SECONDS = 180.0
+RELEASE_PAUSE_SECONDS = 0.2
+
+log = logging.getLogger("sco-forwarder")
+
+
+class NodeState(NamedTuple):
+    """A node's state in lower case as Slurm words it, and the reason that stands beside it."""
+
+    state: str
+    reason: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether no new job lands there."""
+        return self.state.startswith(("drain", "down", "fail", "maint"))
+
+
+class Job(NamedTuple):
+    """A job by the id that commands take (that of the leader in a heterogeneous one), and its state."""
+
+    job_id: str
+    state: str
+
+
+class Slurm:
+    """Calls scontrol, scancel, squeue and sinfo. Refused when one fails or does not answer in time."""
+
+    def __init__(self, command_seconds: float) -> None:
+        self._seconds = command_seconds
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+
+    def node(self, name: str) -> NodeState:
+        lines = self._run("sinfo", "-h", "-a", "-N", "-n", name, "-o", "%T|%E").splitlines()
+        if not lines:
+            raise Refused(502, "slurm", f"Slurm has no node {name!r}")
+        state, _, reason = lines[0].partition("|")
+        return NodeState(state.strip().lower(), reason.strip())
+
+    def drain(self, name: str, reason: str) -> None:
+        self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+    def resume(self, name: str) -> None:
+        self._run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
+    def jobs(self, name: str) -> list[Job]:
+        """Jobs that hold the node, each once, sorted."""
+        lines = self._run("squeue", "-h", "-a", "-w", name, "-t", HOLDING, "-o", "%A|%i|%T").splitlines()
+        return sorted({_job_of(line) for line in lines})
+
+    def job_on(self, job_id: str, name: str) -> Job | None:
+        """A job that holds the node, or held it when it ended; None when it is not, or no longer, known."""
+        return self._find(job_id, "-w", name)
+
+    def job(self, job_id: str) -> Job | None:
+        """A job wherever it is; None when Slurm no longer knows it."""
+        return self._find(job_id)
+
+    def _find(self, job_id: str, *where: str) -> Job | None:
+        try:
+            text = self._run("squeue", "-h", "-a", *where, "-t", "all", "-j", job_id, "-o", "%A|%i|%T")
+        except Refused as refused:
+            if "Invalid job id" in str(refused):
+                return None
+            raise
+        return _job_of(text.splitlines()[0]) if text.strip() else None
+
+    def with_steps(self, name: str) -> set[str]:
+        """The jobs on a node whose work runs in steps that the batch script started."""
+        steps = self._run("squeue", "-h", "-a", "-s", "-w", name, "-o", "%i").split()
+        named = (step.rpartition(".") for step in steps)
+        return {job_id for job_id, _, part in named if part.isdigit() or part == "interactive"}
+
+    def signal(self, job_ids: Sequence[str], name: str, *, steps: bool) -> None:
+        """Signal the jobs' steps, or their batch scripts where these do the work themselves.
+
+        Where there are steps the script is left out: a shell that has no trap would end of the signal, and
+        with it the job, before the steps have written their state.
+        """
+        if job_ids:
+            self._run("scancel", f"--signal={name}", *(() if steps else ("--batch",)), *job_ids)
+
+    def requeue(self, job_id: str) -> None:
+        self._run("scontrol", "requeue", job_id)
+
+    def start_now(self, job_id: str) -> None:
+        """Let a job that waits start at once: after a requeue it would wait for its credential to expire."""
+        self._run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+
+    def release_later(self, job_id: str, pause: Callable[[float], None] = time.sleep) -> None:
+        """Wait in a thread until a requeued job waits again, and let it start then."""
+        threading.Thread(target=self._release, args=(job_id, pause), name="release", daemon=True).start()
+
+    def _release(self, job_id: str, pause: Callable[[float], None]) -> None:
+        for _ in range(int(RELEASE_SECONDS / RELEASE_PAUSE_SECONDS)):
+            try:
+                job = self.job(job_id)
+                if job is not None and job.state == "PENDING":
+                    self.start_now(job_id)
+                    return
+                if job is None or job.state in ("RUNNING", "COMPLETED", "CANCELLED"):
+                    return
+            except Refused as refused:
+                log.warning("job %s is not released yet: %s", job_id, refused)
+            pause(RELEASE_PAUSE_SECONDS)
+        log.error("job %s was requeued and never came to wait", job_id)
+
+    def _run(self, *command: str) -> str:
+        if not self._slots.acquire(timeout=self._seconds):
+            raise Refused(503, "busy", "too much is asked of Slurm at once")
+        try:
+            done = self._start(command)
+        finally:
+            self._slots.release()
+        if done.returncode != 0:
+            detail = " ".join(done.stderr.split())[:MAX_DETAIL]
+            raise Refused(502, "slurm", f"{command[0]} ended with {done.returncode}: {detail}")
+        return done.stdout
+
+    def _start(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self._seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            limit = f"{command[0]} did not answer within {self._seconds:g} s"
+            raise Refused(504, "slurm_hangs", limit) from error
+        except OSError as error:
+            raise Refused(500, "slurm", f"{command[0]} cannot be run: {error}") from error
+
+
+def _job_of(line: str) -> Job:
+    number, shown, state = (part.strip() for part in line.split("|", 2))
+    # A part of a heterogeneous job is requeued and signalled by its leader: `12+1` is part of 12.
+    return Job(shown.partition("+")[0] if "+" in shown else number, state.upper())
