@@ -14,6 +14,8 @@ from rich.console import Console
 from lab.addresses import API_URL_FILE, SCO_FILE, show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import NAMES, ControlPlane
+from lab.nodes import commands as nodes
+from lab.reclaimer.commands import reclaim
 from lab.stack import commands
 from lab.stack.errors import StackError
 from lab.stack.ports import Ports
@@ -26,6 +28,8 @@ app = typer.Typer(
     help="Run the orchestrator on this machine: real Temporal, Postgres and NATS, a simulated private cloud.",
     pretty_exceptions_enable=False,
 )
+app.add_typer(nodes.app, name="nodes")
+app.command()(reclaim)
 # A pipe has no width of its own; the tables need this much.
 PIPE_WIDTH = 130
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)

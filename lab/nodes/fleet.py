@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lab.nodes.papers import PLAIN_ORDERS
-from lab.nodes.process import NodeProcess
+from lab.nodes.process import NodeProcess, end_leftovers
 from lab.nodes.provider import Provider
 from lab.nodes.workloads import Kind
 from lab.reclaimer.targets import Node
@@ -41,6 +41,7 @@ class Fleet:
             "SCO_AGENT_METADATA_URL": self._provider.metadata.url_of(node.instance_id),
             "SCO_AGENT_METRICS_PORT": NO_METRICS,
         }
+        end_leftovers(self._folder / node.instance_id)
         process = NodeProcess(self._folder / node.instance_id, node, kinds, told | self._settings)
         self._provider.papers.lay_down(process.state_dir, node, orders)
         self.nodes[node.instance_id] = process

@@ -14,6 +14,8 @@ from pathlib import Path
 from lab.nodes.workloads import PID_FILE, Kind, Stamp, read_stamp
 from lab.reclaimer.targets import Node
 from lab.stack.errors import StackError
+from lab.stack.process import kill as end_process
+from lab.stack.process import working_in
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -48,7 +50,7 @@ class NodeProcess:
         """Start them all; each has a session of its own, as a unit or a job has."""
         for kind, folder in zip(self._kinds, self.work, strict=True):
             command = [sys.executable, "-m", "lab.nodes.workloads", "--kind", kind, "--folder", str(folder)]
-            self._workloads.append(subprocess.Popen(command, start_new_session=True))
+            self._workloads.append(subprocess.Popen(command, cwd=folder, start_new_session=True))
 
     def wait_for_workloads(self) -> None:
         """StackError when one is not ready in time."""
@@ -67,6 +69,7 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=self.folder,
                 env=self._agent_environment(),
                 start_new_session=True,
             )
@@ -117,6 +120,18 @@ class NodeProcess:
             "SCO_AGENT_PID_FILES": str(self.folder / "work" / "*" / PID_FILE),
         }
         return inherited | places | self._environment
+
+
+def end_leftovers(folder: Path) -> int:
+    """End what an earlier run left behind in the folder of a node; how many processes that were."""
+    found = [
+        identity
+        for place in (folder, *sorted((folder / "work").glob("*")))
+        for identity in working_in(place, Path(os.path.realpath(sys.executable)).name)
+    ]
+    for identity in found:
+        end_process(identity)
+    return len(found)
 
 
 def _kill(process: subprocess.Popen[bytes] | None) -> None:

@@ -43,7 +43,8 @@ def chosen(nodes: Sequence[Node], target: Target) -> tuple[Node, ...]:
         known = sorted({_name(one, target.kind) for one in nodes})
         more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
         there = ", ".join(known[:NAMES_SHOWN]) + more if known else "no node runs"
-        raise NothingThere(f"no node of {target.kind} {target.name!r} runs here; there is: {there}")
+        of = "" if target.kind is TargetKind.NODE else f" of {target.kind}"
+        raise NothingThere(f"no node{of} {target.name!r} runs here; there is: {there}")
     return tuple(sorted(found))
 
 

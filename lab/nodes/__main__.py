@@ -1,0 +1,104 @@
+"""`python -m lab.nodes --plan FILE`: bus, relay, metadata and real nodes as one process, until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from lab.cloud.admin_client import AdminClient
+from lab.nodes.door import NodesDoor
+from lab.nodes.fleet import Fleet
+from lab.nodes.plans import NODES_FOLDER, PROVIDER_FOLDER, STATE_FILE, NodesPlan, NodesState
+from lab.nodes.provider import Provider
+from lab.nodes.story import listening
+from lab.relay.admission import write_private
+from lab.stack.ports import LOOPBACK, listen_on
+from wire.lifecycle import EventType
+
+READY_SECONDS = 90.0
+
+
+async def run(plan: NodesPlan) -> None:
+    """Serve until SIGTERM or SIGINT. RuntimeError when the nodes do not come up."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    provider = Provider(plan.folder / PROVIDER_FOLDER, cache_seconds=plan.cache_seconds)
+    fleet = Fleet(plan.folder / NODES_FOLDER, provider, ended=_teller(plan.cloud_file))
+    for node in plan.nodes:
+        fleet.add(node, plan.kinds)
+    async with provider.serving(fleet.end), listening(provider.bus) as heard:
+        try:
+            await asyncio.to_thread(fleet.start)
+            names = frozenset(fleet.nodes)
+            if not await heard.until(lambda now: names <= now.instances(EventType.READY), READY_SECONDS):
+                raise RuntimeError(f"the nodes are not ready after {READY_SECONDS:.0f} s: see {plan.folder}")
+            async with _serving(NodesDoor(fleet, heard, provider.token).app()) as url:
+                _write_state(plan, provider, url)
+                await stop.wait()
+        finally:
+            (plan.folder / STATE_FILE).unlink(missing_ok=True)
+            await asyncio.to_thread(fleet.stop)
+
+
+def _write_state(plan: NodesPlan, provider: Provider, door_url: str) -> None:
+    state = NodesState(
+        relay_url=provider.relay.base_url,
+        door_url=door_url,
+        bus_url=provider.bus.url,
+        token=provider.token,
+        nodes=plan.nodes,
+    )
+    write_private(plan.folder / STATE_FILE, state.model_dump_json(indent=2))
+
+
+@asynccontextmanager
+async def _serving(app: Starlette) -> AsyncIterator[str]:
+    bound = listen_on(0)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
+    )
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield f"http://{LOOPBACK}:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+def _teller(cloud_file: Path | None) -> Callable[[str], None]:
+    """What tells the simulated cloud that the provider has ended an instance."""
+    if cloud_file is None:
+        return lambda instance_id: None
+    known = json.loads(cloud_file.read_text())
+
+    def tell(instance_id: str) -> None:
+        client = AdminClient(known["base_url"], known["admin"]["token"])
+        # Its owner may have deleted it a moment before.
+        with contextlib.suppress(ValueError):
+            client.terminate(instance_id)
+        client.close()
+
+    return tell
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.nodes", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="JSON file with what to run")
+    plan = NodesPlan.model_validate_json(parser.parse_args().plan.read_bytes())
+    asyncio.run(run(plan))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
