@@ -22,6 +22,7 @@ from api import (
     health_reports,
     model_placements,
     nodes,
+    nodes_history,
     partitions,
     placements,
     pool_history,
@@ -44,7 +45,7 @@ from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
 from api.sign_in.node_door import NodeDoor, NodeDoorMetrics
 from api.sign_in.setup import SignIn
-from api.web import audit_pages, pages, pool_pages, serving_pages, warm_pages
+from api.web import audit_pages, drain_pages, pages, pool_pages, serving_pages, warm_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
 BEARER = {
@@ -160,9 +161,10 @@ def routes() -> FastAPI:
         placements,
         status,
         nodes,
+        nodes_history,
     ):
         app.include_router(module.router)
-    for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, screens):
+    for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, drain_pages, screens):
         app.include_router(page.router, include_in_schema=False)
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

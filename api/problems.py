@@ -107,6 +107,9 @@ PROVIDER_REFUSED = Kind(
     "Put the secret of the node file into the address of the vendordata target.",
 )
 UNKNOWN_NODE = Kind("unknown_node", 404, "No such node", "Name an instance that this service has launched.")
+UNKNOWN_DRAIN = Kind(
+    "unknown_drain", 404, "No such drain", "Name a node that drained; GET /drains lists them."
+)
 NO_NODES = Kind(
     "no_nodes", 404, "Nodes are not served here", "Set SCO_NODE_FILE of the server, or ask another server."
 )

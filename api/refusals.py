@@ -25,6 +25,7 @@ from api.web.render import is_screen, problem_page
 from domain.intake.words import clean, shown
 from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
+from store.node_drains import UnknownDrain
 from store.nodes import UnknownNode
 from store.partitions import PartitionDiffers, UnknownRegion
 from store.registry import DuplicatePool, UnknownPool
@@ -54,6 +55,7 @@ TOLD_AS: dict[type[Exception], Kind] = {
     KeyInFlight: problems.KEY_IN_FLIGHT,
     NoBundle: problems.NO_BUNDLE,
     UnknownNode: problems.UNKNOWN_NODE,
+    UnknownDrain: problems.UNKNOWN_DRAIN,
     ClientDisconnect: problems.UNREADABLE,
 }
 # What goes to the driver as it is fails with the driver's own errors.

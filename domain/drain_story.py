@@ -203,7 +203,7 @@ def _gaps(
         yield "The event of the notice itself has not come."
     if drain.outcome in (Outcome.DRAINED, Outcome.OVERRUN) and EventType.SIGNALLED not in types:
         yield "When the work was told to end is not known."
-    if drain.outcome is Outcome.OPEN:
+    if drain.outcome is Outcome.OPEN and lines:
         yield f"Nothing was heard after {clock(lines[-1].seconds)}: how the drain ended is not known."
     yield from _clock_gap(drain, events)
 

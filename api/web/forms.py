@@ -10,6 +10,8 @@ from pydantic.alias_generators import to_camel
 
 from api.paging import MAX_TOKEN
 from api.shapes import Generation, Line
+from domain.cause import Cause
+from domain.lifecycle import Outcome
 from domain.pool import Name, PoolId, PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.reasons import Reason
 from domain.serving.health import Health
@@ -17,6 +19,7 @@ from domain.serving.models import ModelName
 from domain.serving.placing import PlacementOutcome
 from domain.serving.requirements import DeploymentId
 from store.tables import PlacementState
+from wire.node import InstanceId
 
 T = TypeVar("T")
 ROWS = 100
@@ -90,6 +93,17 @@ class ModelPlacementForm(TokenForm):
     deployment_id: DeploymentId | None = None
     model: ModelName | None = None
     pool_id: PoolId | None = None
+
+
+class DrainForm(TokenForm):
+    """Which drains of nodes to show."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, validate_by_name=True)
+
+    outcome: Outcome | None = None
+    cause: Cause | None = None
+    hall: Name | None = None
+    instance_id: InstanceId | None = None
 
 
 class Sheet(NamedTuple):

@@ -116,6 +116,16 @@ def clock(text: str) -> str:
     return text.removesuffix(":00") if text.count(":") > 1 else text
 
 
+def since_notice(seconds: float | None) -> str:
+    """`T+1.40`: seconds from the notice."""
+    return NONE if seconds is None else f"T{seconds:+.2f}"
+
+
+def exact_seconds(seconds: float | None) -> str:
+    """Seconds to a tenth."""
+    return NONE if seconds is None else f"{seconds:,.1f} s"
+
+
 def words(code: str | None) -> str:
     """A fixed word of the API, as people read it."""
     return NONE if code is None else str(code).replace("_", " ")
@@ -139,6 +149,8 @@ def _new_environment() -> Environment:
         "price": price,
         "rate": rate,
         "words": words,
+        "since_notice": since_notice,
+        "exact_seconds": exact_seconds,
         "figure": figure,
         "counted": counted,
         "clock": clock,

@@ -16,7 +16,10 @@ import pytest
 
 from api.app import routes
 from api.sign_in.needs import routes_of
+from domain.lifecycle import EventType
 from tests.api.door import Door, pods
+from tests.domain.drains import happened, honest
+from tests.store.histories import keep, own
 
 CANARY = "canary"
 OWNER, OTHER = "tenant-a", "tenant-b"
@@ -88,6 +91,9 @@ async def _fill(door: Door) -> dict[str, str]:
     await _ok(await owner.put("/workloads/canary-workload", json=workload))
     await _ok(await owner.post("/workloads/canary-workload/claims", json=pods(3)))
     audit = await _ok(await owner.post("/factory/audits", json={}))
+    await own(door.estate.engine, "canary-instance", tenant=OWNER, pool="canary-node-pool")
+    drained = [happened(EventType.CHECKPOINTED, 1, detail="canary-detail"), *honest()]
+    await keep(door.estate.engine, "canary-instance", drained)
     return {
         "poolId": "canary-pool",
         "step": "drain",
@@ -164,6 +170,11 @@ async def test_the_owner_finds_the_word_everywhere(door: Door) -> None:
         "/partitions",
         "/contracts",
         "/workloads",
+        "/nodes",
+        "/drains",
+        "/drains/canary-instance",
+        "/ui/drains",
+        "/ui/drains/canary-instance",
         "/ui/pools",
         "/ui/workloads",
     ):
