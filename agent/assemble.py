@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.api import Api
+from agent.board import NoticeBoard, NoticeState
 from agent.bounded import bounded, describe, supervise
-from agent.bundle import BundleSource, BundleStore
+from agent.bundle import BundleStore
 from agent.clock import Clock, ProviderClock, SystemClock
-from agent.deadline import DeadlineFile
+from agent.deadline import DeadlineFile, DrainDeadline
 from agent.drain.choose import Drivers
 from agent.drain.drains import Drains
 from agent.drain.executor import Limits, Surroundings
 from agent.drain_record import DrainRecord
 from agent.files import Writer
+from agent.identity import Identity
 from agent.listener import Listener
 from agent.metadata import Laid, Metadata
 from agent.metrics import AgentMetrics
@@ -25,14 +28,16 @@ from agent.settings import AgentSettings
 from agent.spool import Spool
 from agent.spool_policy import Loss
 from agent.systemd import keep_signing, notify
-from agent.telling import Telling
+from agent.telling import Telling, of_notice
 from agent.watcher import Poll, Push
 from wire.lifecycle import EventType, LifecycleEvent
+from wire.notices import Notice
 
 if TYPE_CHECKING:
     from agent.bus import NodeBus
+    from agent.socket import CheckpointReport
 
-SPOOL, CREDENTIALS, DEADLINE = "spool.db", "bus.creds", "deadline"
+SPOOL, CREDENTIALS, DEADLINE, SOCKET = "spool.db", "bus.creds", "deadline", "agent.sock"
 # How long the sources may take to answer before systemd is told that work may land.
 SETTLE_SECONDS = 2.0
 SETTLE_STEP_SECONDS = 0.1
@@ -58,6 +63,11 @@ class Agent:
         self.kept = DrainRecord(
             settings.state_dir, settings.run_dir, self._not_written, self.clock, self.provider
         )
+        self.api = Api(self.clock, self.provider)
+        self.identity = Identity(
+            settings.state_dir, instance_id, self.api, offer=self.bundles.offer, api_url=settings.api_url
+        )
+        self.board = NoticeBoard()
         self.drains = self._drains()
         self.listener = Listener(
             instance_id=instance_id,
@@ -113,6 +123,7 @@ class Agent:
             await self.drains.close()
             await self.kept.close()
             await self.metadata.close()
+            await self.api.close()
             await asyncio.to_thread(self.spool.close)
             self.writer.close()
 
@@ -120,6 +131,7 @@ class Agent:
         """Take up what is on disk. What cannot be read is left aside."""
         self.bundles.load()
         self.kept.load()
+        self.identity.load()
 
     async def check_once(self, limit_seconds: float) -> tuple[Check, ...]:
         """The self-check of an agent that does not run: it looks and connects, and hears no notice."""
@@ -145,6 +157,8 @@ class Agent:
             "poll": self.poll.run,
             "push": self.push.run,
             "bundle": self._refresh,
+            "identity": self.identity.run,
+            "socket": self._serve,
             "uncordoning": self.drains.run_uncordoning,
             "check": self._keep_checking,
             "watchdog": keep_signing,
@@ -171,18 +185,24 @@ class Agent:
             self.telling.tell(EventType.READY, detail=f"bundle {self.bundles.version}")
 
     async def _refresh(self) -> None:
-        source = self._bundle_source()
-        while source is not None:
-            try:
-                await bounded(self.bundles.refresh(source), REFRESH_LIMIT_SECONDS)
-            except Exception as error:
-                self.metrics.refresh_failures.inc()
-                log.info("no newer bundle: %s", describe(error))
+        while True:
+            if self.identity.is_known:
+                try:
+                    await bounded(self.bundles.refresh(self.identity), REFRESH_LIMIT_SECONDS)
+                except Exception as error:
+                    self.metrics.refresh_failures.inc()
+                    log.info("no newer bundle: %s", describe(error))
             await asyncio.sleep(self.settings.bundle_refresh_seconds)
-        await asyncio.Event().wait()
 
-    def _bundle_source(self) -> BundleSource | None:
-        return None
+    async def _serve(self) -> None:
+        from agent.socket import AgentSocket  # noqa: PLC0415 - a socket that fails stops nothing else
+
+        served = AgentSocket(self.settings.run_dir / SOCKET, self.board, self._checkpointed)
+        await served.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await served.close()
 
     async def _uplink(self, bus: NodeBus, hall: str) -> None:
         from agent.uplink import Uplink  # noqa: PLC0415 - loaded with the client of the bus
@@ -192,16 +212,17 @@ class Agent:
 
     def _drains(self) -> Drains:
         settings = self.settings
-        drivers = Drivers(settings)
+        drivers = Drivers(settings, self.instance_id)
         around = Surroundings(
             kept=self.kept,
             record=self.telling,
             file=DeadlineFile(settings.run_dir / DEADLINE, self.writer, self.clock),
             clock=self.clock,
+            now=lambda: self.provider.now() or self.clock.wall(),
             metrics=self.metrics,
             limits=Limits(settings.scheduler_seconds, settings.lives_on_seconds),
         )
-        return Drains(around, self.provider, drivers.for_path, drivers.plain)
+        return Drains(around, self.provider, drivers.for_path, drivers.plain, self._announce)
 
     def _clock_measured(self) -> None:
         offset = self.provider.offset_seconds()
@@ -210,7 +231,15 @@ class Agent:
         self.drains.clock_was_measured()
 
     def _laid(self, laid: Laid) -> None:
-        """What the orchestrator gave at the first start is the identity's to use."""
+        self.identity.laid(laid.own)
+
+    def _announce(self, notice: Notice | None, deadline: DrainDeadline | None) -> None:
+        self.board.publish(NoticeState() if notice is None else NoticeState.of(notice, deadline))
+
+    def _checkpointed(self, report: CheckpointReport) -> None:
+        drain = self.drains.current
+        due = of_notice(drain.notice) if drain is not None else {}
+        self.telling.tell(EventType.CHECKPOINTED, detail=report.detail(), **due)
 
     def _gap(self, loss: Loss) -> LifecycleEvent | None:
         return self.telling.event(EventType.GAP, lost_events=loss.events, detail=loss.detail())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from agent.deadline import after_reboot
 from agent.files import Writer, read_bounded, write_atomic
 from domain.drain import Memory
 from wire.bundle import DrainOrders, DrainPath
+from wire.lifecycle import EventType
 from wire.notices import Notice
 
 NAME = "drain.json"
@@ -42,6 +44,17 @@ class Route(StrEnum):
     LOCAL = "local"
 
 
+class Told(NamedTuple):
+    """What was told of a drain and must not be lost: a kill may come before the spool has written it."""
+
+    type: EventType
+    occurred_at: datetime
+    seconds_since_notice: float
+    seconds_to_spare: float
+    path: str
+    detail: str
+
+
 class _Kept(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -56,6 +69,7 @@ class Drain(_Kept):
     route: Route | None = None
     heard_at: float
     ends_at: float
+    told: tuple[Told, ...] = ()
 
     @field_validator("notice")
     @classmethod

@@ -14,6 +14,7 @@ PREFIX = "SCO_AGENT_"
 LISTS = frozenset({"units", "cgroups", "pid_files", "bus_servers"})
 # Whatever a person typed, the line that says what was wrong with it stays a line.
 MOST_SHOWN = 80
+Url = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=500)]
 
 
 class SettingsError(Exception):
@@ -29,10 +30,8 @@ class AgentSettings(BaseModel):
     state_dir: Path = Path("/var/lib/sco-agent")
     run_dir: Path = Path("/run/sco-agent")
     boot_bundle: Path = Path("/etc/sco-agent/bundle.json")
-    api_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=500)] | None = None
-    metadata_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=500)] = (
-        "http://169.254.169.254"
-    )
+    api_url: Url | None = None
+    metadata_url: Url = "http://169.254.169.254"
     bus_servers: tuple[str, ...] = ()
     poll_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5.0
     bundle_refresh_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
@@ -43,6 +42,12 @@ class AgentSettings(BaseModel):
     cgroups: tuple[str, ...] = ()
     pid_files: tuple[str, ...] = ()
     cgroup_root: Path = Path("/sys/fs/cgroup")
+    node_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    kubernetes_url: Url | None = None
+    kubernetes_token_file: Path | None = None
+    kubernetes_ca_file: Path | None = None
+    slurm_url: Url | None = None
+    slurm_ca_file: Path | None = None
 
     @field_validator("units", "cgroups")
     @classmethod

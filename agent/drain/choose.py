@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from agent.drain.plain import PlainDriver, PlainPlaces, PlainWork
 from agent.drain.ports import DrainDriver
+from agent.files import read_bounded
 from agent.settings import AgentSettings
 from wire.bundle import DrainPath
+
+if TYPE_CHECKING:
+    from agent.drain.kube_api import KubeAccess
+
+KEY = "key.pem"
 
 
 class Drivers:
     """Makes a new driver for each drain; who was met at the plain places is remembered between them."""
 
-    def __init__(self, settings: AgentSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: AgentSettings, instance_id: str) -> None:
+        self._settings, self._instance_id = settings, instance_id
         self._plain = PlainWork(
             PlainPlaces(
                 units=settings.units,
@@ -27,4 +40,56 @@ class Drivers:
 
     def for_path(self, path: DrainPath) -> DrainDriver:
         """The driver of a path. RuntimeError or ValueError says what is missing for it on this node."""
-        return self.plain()
+        makers: dict[DrainPath, Callable[[], DrainDriver]] = {
+            DrainPath.KUBERNETES: self._kubernetes,
+            DrainPath.SPARK: self._spark,
+            DrainPath.SLURM: self._slurm,
+            DrainPath.PLAIN: self.plain,
+        }
+        return makers[path]()
+
+    @property
+    def _node(self) -> str:
+        return self._settings.node_name or socket.gethostname().split(".")[0]
+
+    def _kubernetes(self) -> DrainDriver:
+        from agent.drain.kube_api import KubeApi  # noqa: PLC0415 - only nodes of Kubernetes load it
+        from agent.drain.kubernetes import KubernetesDriver  # noqa: PLC0415
+
+        return KubernetesDriver(KubeApi(self._kube_access()), self._node)
+
+    def _spark(self) -> DrainDriver:
+        from agent.drain.kube_api import KubeApi  # noqa: PLC0415
+        from agent.drain.spark import SparkDriver  # noqa: PLC0415
+
+        return SparkDriver(KubeApi(self._kube_access()), self._node)
+
+    def _kube_access(self) -> KubeAccess:
+        from agent.drain.kube_api import KubeAccess  # noqa: PLC0415
+
+        settings = self._settings
+        if settings.kubernetes_url is None:
+            raise ValueError("SCO_AGENT_KUBERNETES_URL is not set: it names the API server of the cluster")
+        return KubeAccess(
+            settings.kubernetes_url, settings.kubernetes_token_file, settings.kubernetes_ca_file
+        )
+
+    def _slurm(self) -> DrainDriver:
+        from agent.drain.slurm import SlurmDriver  # noqa: PLC0415 - only nodes of Slurm load it
+        from agent.drain.slurm_forwarder import ForwarderAccess, SlurmForwarder  # noqa: PLC0415
+
+        settings = self._settings
+        if settings.slurm_url is None:
+            raise ValueError("SCO_AGENT_SLURM_URL is not set: it names the forwarder beside slurmctld")
+        access = ForwarderAccess(settings.slurm_url, settings.slurm_ca_file)
+        return SlurmDriver(SlurmForwarder(access, self._own_key(), self._instance_id), self._node)
+
+    def _own_key(self) -> Ed25519PrivateKey:
+        """The key by which the forwarder knows this node; it is there once the node has its identity."""
+        raw = read_bounded(self._settings.state_dir / KEY)
+        if raw is None:
+            raise ValueError("this node has no identity yet, and the forwarder would not know it")
+        key = serialization.load_pem_private_key(raw, None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"{KEY} holds no Ed25519 key")
+        return key

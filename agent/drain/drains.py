@@ -36,10 +36,14 @@ class Drains:
         provider: ProviderClock,
         driver_for: Callable[[DrainPath], DrainDriver],
         plain: Callable[[], DrainDriver],
+        announce: Callable[[Notice | None, DrainDeadline | None], None],
     ) -> None:
-        """Both make a new driver for each drain. Whatever `driver_for` raises, the plain one is used."""
+        """Both make a new driver for each drain. Whatever `driver_for` raises, the plain one is used.
+
+        `announce` is told the notice in force and its deadline, and None when there is no drain any more.
+        """
         self._around, self._kept, self._provider = around, around.kept, provider
-        self._driver_for, self._plain = driver_for, plain
+        self._driver_for, self._plain, self._announce = driver_for, plain, announce
         self._deadline: DrainDeadline | None = None
         self._run: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -109,6 +113,7 @@ class Drains:
         if tell:
             fields = of_notice(notice) | {"event_id": once(notice, EventType.NOTICE)}
             self._around.record.tell(EventType.NOTICE, **fields)
+            self._announce(notice, self._deadline)
         self._later(self._kept.save())
 
     def clock_was_measured(self) -> None:
@@ -163,6 +168,7 @@ class Drains:
         self._prepared = None
         self._deadline = DrainDeadline(self._around.clock, drain.ends_at)
         self._around.metrics.draining.set(1)
+        self._announce(drain.notice, self._deadline)
         executor = Executor(self._around, systems, self._deadline)
         self._run = asyncio.get_running_loop().create_task(self._through(executor))
 
@@ -184,6 +190,7 @@ class Drains:
         if self._run is not None:
             self._run.cancel()
         self._run, self._deadline = None, None
+        self._announce(None, None)
         self._around.metrics.draining.set(0)
         marks = (*owed, Mark(drain.owner, drain.orders.path))[-MOST_MARKS:] if drain is not None else owed
         self._kept.change(memory=memory, drain=None, to_uncordon=marks)

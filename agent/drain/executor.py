@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from agent.bounded import bounded, describe
@@ -13,7 +13,7 @@ from agent.clock import Clock
 from agent.deadline import DeadlineFile, DrainDeadline, workload_budget
 from agent.drain.plain import strike
 from agent.drain.ports import DrainDriver, Record, Work
-from agent.drain_record import Drain, DrainRecord, Phase, Route
+from agent.drain_record import Drain, DrainRecord, Phase, Route, Told
 from agent.metrics import AgentMetrics
 from agent.telling import of_notice, once
 from agent.verifier import Left, Verifier, edge
@@ -46,6 +46,7 @@ class Surroundings(NamedTuple):
     record: Record
     file: DeadlineFile
     clock: Clock
+    now: Callable[[], datetime]
     metrics: AgentMetrics
     limits: Limits = Limits()
 
@@ -69,6 +70,8 @@ class Executor:
 
     async def run(self) -> None:
         """Signal, see the work end, say what came of it. Ends when the node outlives its deadline."""
+        for told in self._drain.told:
+            self._tell(**told._asdict())
         try:
             if self._drain.phase in (Phase.HEARD, Phase.SIGNALLING):
                 await self._reach_the_work()
@@ -104,10 +107,8 @@ class Executor:
         await asyncio.gather(*writing)
         if not repeated or self._harmless_twice():
             await self._signal()
-        since = self._since_notice()
-        self._around.metrics.to_signal.observe(since)
-        self._tell(EventType.SIGNALLED, path=self._path(), seconds_since_notice=since, **self._spare())
-        self._kept.advance(phase=Phase.SIGNALLED)
+        self._around.metrics.to_signal.observe(self._since_notice())
+        self._tell_and_reach(Phase.SIGNALLED, EventType.SIGNALLED)
         await self._kept.save()
 
     async def _cordon(self) -> Route:
@@ -167,14 +168,11 @@ class Executor:
             left = await self._verifier.until_gone(asked, instead, self._deadline, until)
             if left.work == ():
                 self._around.metrics.drains.labels("drained").inc()
-                self._tell(EventType.DRAINED, path=self._path(), **self._since(), **self._spare())
-                self._kept.advance(phase=Phase.DRAINED)
+                self._tell_and_reach(Phase.DRAINED, EventType.DRAINED)
                 await self._kept.save()
                 return
             self._around.metrics.drains.labels("overrun").inc()
-            detail = f"left: {_names(left)}"[:MAX_DETAIL]
-            self._tell(EventType.OVERRUN, path=self._path(), detail=detail, **self._since(), **self._spare())
-            self._kept.advance(phase=Phase.OVERRUN)
+            self._tell_and_reach(Phase.OVERRUN, EventType.OVERRUN, f"left: {_names(left)}"[:MAX_DETAIL])
             await self._force(left)
             await self._kept.save()
         await self._force_the_rest(asked, instead)
@@ -230,15 +228,27 @@ class Executor:
     def _since_notice(self) -> float:
         return max(0.0, self._around.clock.boot() - self._drain.heard_at)
 
-    def _since(self) -> dict[str, Any]:
-        return {"seconds_since_notice": self._since_notice()}
-
-    def _spare(self) -> dict[str, Any]:
-        return {"seconds_to_spare": self._deadline.remaining_seconds()}
-
     def _work_ended(self, work: Work) -> None:
         detail = f"{work.kind} {work.name}"[:MAX_DETAIL]
-        self._tell(EventType.WORK_ENDED, once_for=detail, detail=detail, **self._since(), **self._spare())
+        self._tell(
+            EventType.WORK_ENDED,
+            once_for=detail,
+            detail=detail,
+            seconds_since_notice=self._since_notice(),
+            seconds_to_spare=self._deadline.remaining_seconds(),
+        )
+
+    def _tell_and_reach(self, phase: Phase, type: EventType, detail: str = "") -> None:
+        told = Told(
+            type,
+            self._around.now(),
+            self._since_notice(),
+            self._deadline.remaining_seconds(),
+            self._path(),
+            detail,
+        )
+        self._kept.advance(phase=phase, told=(*self._drain.told, told))
+        self._tell(**told._asdict())
 
     def _tell(self, type: EventType, once_for: str = "", **fields: Any) -> None:
         notice = self._drain.notice

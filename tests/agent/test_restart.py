@@ -50,7 +50,7 @@ def test_a_killed_agent_goes_on_with_the_same_deadline_and_signals_once(tmp_path
             assert work.said("checkpoint")
             after = one.kept()["drain"]["ends_at"]
             assert kept == 0.0 or kept - 2 < after <= kept, step
-            assert one.story()[-1] == "drained"
+            assert one.story()[-1] == "drained", (step, one.events(), one.log())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert list(pool.map(go, STEPS)) == [None] * len(STEPS)
