@@ -6,9 +6,13 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from lab.bench import node_history
 from lab.bench.report import Figure, percentile
-from lab.nodes.at_once import AtOnce, Size, Taken, reclaim_at_once
+from lab.nodes.at_once import SEPARATE as SEPARATE_NAME
+from lab.nodes.at_once import SHARED, AtOnce, Size, Taken, reclaim_at_once
+from lab.nodes.story import Heard
 from lab.nodes.workloads import Kind
+from lab.relay.bus import NodeBus
 from wire.lifecycle import EventType
 
 NODES, SEPARATE, PROCESSES = 800, 40, 8
@@ -21,7 +25,7 @@ SEPARATE_KINDS = (Kind.HONEST, Kind.CHECKPOINTS, Kind.FORKS, Kind.EXITS_WRONGLY)
 
 
 def measure() -> list[Figure]:
-    """One drill, every workload honest: what overruns was late by our fault."""
+    """One drill with honest workloads alone: who overruns was told late. Then the control plane is back."""
     separate = tuple(SEPARATE_KINDS[number % len(SEPARATE_KINDS)] for number in range(SEPARATE))
     size = Size(
         separate,
@@ -31,8 +35,15 @@ def measure() -> list[Figure]:
         in_process_poll_seconds=IN_PROCESS_POLL_SECONDS,
     )
     place = MEMORY if MEMORY.is_dir() else None
+    in_history: list[Figure] = []
+
+    async def back(bus: NodeBus, heard: Heard) -> None:
+        named = {SEPARATE_NAME: len(size.separate), SHARED: len(size.in_process)}
+        in_history.extend(await node_history.measure(bus, named, len(heard.events)))
+
     with tempfile.TemporaryDirectory(prefix="sco-bench-nodes-", dir=place) as folder:
-        return figures(asyncio.run(reclaim_at_once(Path(folder), size)), size)
+        drill = asyncio.run(reclaim_at_once(Path(folder), size, back))
+    return figures(drill, size) + in_history
 
 
 def figures(drill: AtOnce, size: Size) -> list[Figure]:

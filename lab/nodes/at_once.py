@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,14 +19,19 @@ from lab.nodes.provider import Provider
 from lab.nodes.story import Heard, listening
 from lab.nodes.workloads import ENDS_BY_ITSELF, Kind, read_stamp
 from lab.reclaimer.targets import Node
+from lab.relay.bus import NodeBus
 from lab.relay.decisions import Decision
 from wire.lifecycle import EventType, LifecycleEvent
 
 HALL = "eu-north-1a"
+SEPARATE, SHARED = "separate", "shared"
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
 # What is told after the deadline may wait a moment longer for its turn on the bus.
 TOLD_SECONDS = 60.0
+
+
+Afterwards = Callable[[NodeBus, Heard], Awaitable[None]]
 
 
 class Size(NamedTuple):
@@ -65,11 +70,12 @@ class AtOnce(NamedTuple):
     drained_rss_mb: float
 
 
-async def reclaim_at_once(folder: Path, size: Size) -> AtOnce:
+async def reclaim_at_once(folder: Path, size: Size, afterwards: Afterwards | None = None) -> AtOnce:
     """Run the nodes, take them all back in one decision, and wait until each has told its outcome.
 
-    Instances are not ended at the deadline, so that those that overran can still tell it. RuntimeError when
-    the nodes do not come up; what a node does not tell in time is missing in the answer.
+    Instances are not ended at the deadline, so that those that overran can still tell it; `afterwards` runs
+    while the nodes and their bus still do. RuntimeError when the nodes do not come up; what a node does not
+    tell in time is missing in the answer.
     """
     provider = Provider(folder / "provider")
     async with provider.serving():
@@ -88,13 +94,19 @@ async def reclaim_at_once(folder: Path, size: Size) -> AtOnce:
             with contextlib.suppress(RuntimeError):
                 await _all(heard, everybody, "told", patience, EventType.DRAINED, EventType.OVERRUN)
             drained = _rss(fleet)
+            if afterwards is not None:
+                await afterwards(provider.bus, heard)
     taken = [_taken(folder, one, decided, heard, separate=one in separate) for one in everybody]
     return AtOnce(tuple(taken), heard.events, deciding_seconds, idle, drained)
 
 
+def _named(name: str, kinds: Sequence[Kind]) -> list[tuple[str, Kind]]:
+    return [(f"{name}-{number}", kind) for number, kind in enumerate(kinds, 1)]
+
+
 def _fleet(folder: Path, provider: Provider, size: Size) -> tuple[Fleet, list[tuple[str, Kind]]]:
     fleet = Fleet(folder, provider, settings={"SCO_AGENT_POLL_SECONDS": str(size.poll_seconds)})
-    named = [(f"separate-{number}", kind) for number, kind in enumerate(size.separate)]
+    named = _named(SEPARATE, size.separate)
     for instance_id, kind in named:
         fleet.add(_node(instance_id), [kind])
     return fleet, named
@@ -102,7 +114,7 @@ def _fleet(folder: Path, provider: Provider, size: Size) -> tuple[Fleet, list[tu
 
 def _plans(folder: Path, provider: Provider, size: Size) -> tuple[list[Path], list[tuple[str, Kind]]]:
     """The plan of each process; every node's papers are laid down already."""
-    named = [(f"shared-{number}", kind) for number, kind in enumerate(size.in_process)]
+    named = _named(SHARED, size.in_process)
     planned = []
     for instance_id, kind in named:
         provider.papers.lay_down(folder / instance_id / "state", _node(instance_id))

@@ -23,9 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.assemble import Agent
 from agent.clock import SystemClock
-from agent.deadline import DeadlineFile
 from agent.drain.drains import Drains
-from agent.drain.executor import Limits, Surroundings
 from agent.drain.ports import Deadline, Work
 from agent.settings import AgentSettings
 from lab.nodes.workloads import ENDS_BY_ITSELF, STAMP_FILE, Kind, Stamp
@@ -113,16 +111,11 @@ class InProcessAgent(Agent):
         super().__init__(settings, instance_id, SystemClock())
 
     def _drains(self) -> Drains:
-        settings = self.settings
-        around = Surroundings(
-            kept=self.kept,
-            record=self.telling,
-            file=DeadlineFile(settings.run_dir / "deadline", self.writer, self.clock),
-            clock=self.clock,
-            metrics=self.metrics,
-            limits=Limits(settings.scheduler_seconds, settings.lives_on_seconds),
-        )
-        return Drains(around, self.provider, lambda path: self._driver, lambda: self._driver)
+        """The agent's own, but for who takes the work off: here no process could be signalled."""
+        drains = super()._drains()
+        drains._driver_for = lambda path: self._driver
+        drains._plain = lambda: self._driver
+        return drains
 
 
 def agent_of(node: PlannedNode, plan: Plan) -> InProcessAgent:

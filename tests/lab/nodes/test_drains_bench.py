@@ -15,10 +15,16 @@ def test_the_drill_runs_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"NODES": 8, "SEPARATE": 2, "PROCESSES": 2, "WARNING_SECONDS": 8.0}.items():
         monkeypatch.setattr(node_drains, name, value)
     found = {one.name: one for one in node_drains.measure()}
-    assert set(found) == {"notice_to_signal_p99_ms", "drain_overruns_of_8", "agent_rss_mb"}
+    assert set(found) == {
+        "notice_to_signal_p99_ms",
+        "drain_overruns_of_8",
+        "agent_rss_mb",
+        "event_to_history_p99_s",
+    }
     assert 0 < found["notice_to_signal_p99_ms"].value < 6000
     assert found["drain_overruns_of_8"].value == 0
     assert found["agent_rss_mb"].value > 0
+    assert 0 < found["event_to_history_p99_s"].value < 60
 
 
 def test_who_was_never_told_is_counted_as_late_as_can_be() -> None:

@@ -40,9 +40,9 @@ async def test_each_outcome_is_told_once_and_in_the_words_of_the_bundle(tmp_path
     came_of_it = await reclaim_at_once(tmp_path, size)
     told = Counter((one.instance_id, one.type) for one in came_of_it.events if one.type in OUTCOMES)
     assert told == {
-        ("separate-0", EventType.DRAINED): 1,
-        ("shared-0", EventType.DRAINED): 1,
-        ("shared-1", EventType.OVERRUN): 1,
+        ("separate-1", EventType.DRAINED): 1,
+        ("shared-1", EventType.DRAINED): 1,
+        ("shared-2", EventType.OVERRUN): 1,
     }
     for event in came_of_it.events:
         assert (event.tenant_id, event.pool_id, event.workload_id) == ("platform", "pool-0", "nodes")
