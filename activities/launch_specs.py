@@ -8,11 +8,15 @@ from activities.placement_calls import RegionRequest
 from activities.ports import BatchSpec
 from domain.contract import Contract
 from domain.tags import server_tags
-from domain.user_data import node_contract, user_data
+from domain.user_data import BootCopy, node_contract, user_data
 
 
 def launch_spec(
-    request: RegionRequest, slot: sa.RowMapping, contract: Contract, reservation_id: str | None
+    request: RegionRequest,
+    slot: sa.RowMapping,
+    contract: Contract,
+    reservation_id: str | None,
+    boot: BootCopy | None = None,
 ) -> BatchSpec:
     """The one body that a multi-create copies to every server of a batch."""
     purchase_model = slot["purchase_model"]
@@ -34,6 +38,6 @@ def launch_spec(
             "sco_units": str(slot["units_per_instance"]),
         },
         tags=server_tags(request.partition_id, request.workload_id, purchase_model),
-        user_data=user_data(node_contract(contract, request.workload_id)),
+        user_data=user_data(node_contract(contract, request.workload_id), boot),
         reservation_id=reservation_id,
     )

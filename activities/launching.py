@@ -11,6 +11,7 @@ import structlog
 from temporalio import activity
 
 from activities import metrics
+from activities.boot_copies import BootCopies
 from activities.errors import application_error, kind_of_fault
 from activities.launch_specs import launch_spec
 from activities.placement_calls import RegionRequest
@@ -48,8 +49,11 @@ class Launcher:
         terms: AcquisitionTerms,
         backoff: BackoffTerms,
         now: Callable[[], datetime],
+        boot: BootCopies | None = None,
     ) -> None:
+        """Without `boot`, no bundle goes with a launch."""
         self._engine = engine
+        self._boot = boot
         self._catalog = catalog
         self._acts = acts
         self._terms = terms
@@ -78,7 +82,8 @@ class Launcher:
                 problem = f"no active lease holds {row['flavor']} in {row['hall']}"
                 await self._give_up(request, one.slot_keys, row["pool_id"], problem)
             else:
-                spec = launch_spec(request, row, contract, lease)
+                boot = None if self._boot is None else await self._boot.of(request, row, contract)
+                spec = launch_spec(request, row, contract, lease, boot)
                 cause = f"generation {row['generation']} of {request.workload_id}"
                 await self._create(
                     request, Order(spec, one.slot_keys, row["created_at"], contract.tier, cause)

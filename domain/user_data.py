@@ -1,7 +1,9 @@
 """Launch user-data: the part of the contract that a node must know before anything else reaches it.
 
-It is cloud-init configuration, written as JSON (which is YAML too), that puts one file on the node.
-It is readable by whoever reads a server's details, so it holds no secret, price, cap or floor.
+It is cloud-init configuration, written as JSON (which is YAML too), that puts files on the node.
+It is readable by whoever reads a server's details, so it holds no secret, price, cap or floor. Where bundles
+are signed, a copy of the bundle goes with it: it is signed for the batch, since no instance has an id before
+the provider has answered.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from domain.model import Frozen
 from domain.pool import Name
 
 CONTRACT_PATH = "/etc/sco/contract.json"
+BUNDLE_PATH = "/etc/sco-agent/bundle.json"
+ENVIRONMENT_PATH = "/etc/sco-agent/environment"
+API_URL = "SCO_AGENT_API_URL"
 MAX_ENCODED_BYTES = 65_535
 _HEADER = "#cloud-config\n"
 
@@ -30,6 +35,13 @@ class NodeContract(Frozen):
     drain_budget_seconds: Annotated[int, Field(ge=1, le=115)]
 
 
+class BootCopy(Frozen):
+    """What an agent starts with: a signed bundle as text, and where it asks for newer ones."""
+
+    bundle: Annotated[str, Field(min_length=2, max_length=32_768)]
+    api_url: Annotated[str, Field(pattern=r"^https?://[!-~]+$", max_length=255)]
+
+
 def node_contract(contract: Contract, workload_id: str) -> NodeContract:
     """The subset of `contract` that a node of this workload needs."""
     return NodeContract(
@@ -39,17 +51,21 @@ def node_contract(contract: Contract, workload_id: str) -> NodeContract:
     )
 
 
-def user_data(subset: NodeContract) -> str:
-    """The user-data of a launch, the same text for the same subset. ValueError when it is too large."""
-    file = {
-        "path": CONTRACT_PATH,
-        "owner": "root:root",
-        "permissions": "0644",
-        "content": _json(subset.model_dump(mode="json")) + "\n",
-    }
-    text = _HEADER + _json({"write_files": [file]}) + "\n"
+def user_data(subset: NodeContract, boot: BootCopy | None = None) -> str:
+    """The user-data of a launch, the same text for the same input. ValueError when it is too large."""
+    files = [_file(CONTRACT_PATH, _json(subset.model_dump(mode="json")) + "\n")]
+    if boot is not None:
+        files += [
+            _file(BUNDLE_PATH, boot.bundle),
+            _file(ENVIRONMENT_PATH, f"{API_URL}={boot.api_url}\n"),
+        ]
+    text = _HEADER + _json({"write_files": files}) + "\n"
     check_size(text)
     return text
+
+
+def _file(path: str, content: str) -> dict[str, str]:
+    return {"path": path, "owner": "root:root", "permissions": "0644", "content": content}
 
 
 def check_size(text: str) -> None:

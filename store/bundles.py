@@ -63,6 +63,12 @@ async def find_purpose(connection: Connection, tenant_id: str, instance_id: str)
     )
 
 
+async def find_scheduler(connection: Connection, tenant_id: str, partition_id: str) -> str | None:
+    query = sa.select(partitions.c.scheduler).filter_by(tenant_id=tenant_id, partition_id=partition_id)
+    found: str | None = (await connection.execute(query)).scalar_one_or_none()
+    return found
+
+
 async def newest_bundle(connection: Connection, tenant_id: str, instance_id: str) -> IssuedBundle | None:
     columns = (bundles.c[name] for name in IssuedBundle._fields)
     query = sa.select(*columns).filter_by(tenant_id=tenant_id, instance_id=instance_id)

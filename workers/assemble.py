@@ -20,9 +20,13 @@ from temporalio.workflow import SandboxImportNotificationPolicy
 from activities.acquiring import AcquiringActivities
 from activities.adopting import Adoptions
 from activities.auditing import AuditingActivities, AuditRecordsActivities
+from activities.boot_copies import BootCopies
+from activities.bundle_keys import FileKeys
+from activities.bundling import Bundling, Told
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
 from activities.leasing import LeasingActivities
+from activities.node_settings import read_node_settings
 from activities.observing import ObservingActivities
 from activities.openstack.budget import StoreTokenBudget
 from activities.openstack.catalog import OpenStackCatalog
@@ -205,6 +209,16 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     )
 
 
+def boot_copies(wiring: Wiring) -> BootCopies | None:
+    """The bundles that go with launches; None without a node file. Raises `NodeFileRefused`."""
+    if wiring.settings.node_file is None:
+        return None
+    told = read_node_settings(wiring.settings.node_file)
+    keys = FileKeys(told.bundle_keys_file, now=utc_now)
+    bundling = Bundling(wiring.engine, keys, Told(told.notice_keys, told.node_bus), now=utc_now)
+    return BootCopies(wiring.engine, bundling, told.api_url)
+
+
 def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
     """Hands that call the provider of one region."""
     policy, identity = wiring.policy, wiring.settings.identity
@@ -223,6 +237,7 @@ def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
         terms=policy.acquisition,
         backoff=policy.placement,
         now=utc_now,
+        boot=boot_copies(wiring),
     )
     acquiring = AcquiringActivities(
         wiring.engine,

@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
 from activities.logs import configure_logs
+from activities.node_settings import NodeFileRefused
 from activities.policy_file import PolicyRefused, read_policy
 from activities.secrets.settings import SecretsFileRefused
 from domain.policy import Policy
@@ -48,6 +49,7 @@ LOOPBACK = "127.0.0.1"
 REFUSED_SETTING: Mapping[type[Exception], str] = {
     CloudFileRefused: "SCO_CLOUD_FILE",
     SecretsFileRefused: "SCO_SECRETS_FILE",
+    NodeFileRefused: "SCO_NODE_FILE",
     WrongRole: "SCO_DATABASE_URL",
 }
 log = structlog.get_logger("worker")

@@ -27,6 +27,7 @@ class WorkerSettings(BaseSettings):
     policy_file: Path | None = None
     serving: bool = True
     secrets_file: Path | None = None
+    node_file: Path | None = None
     usage_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=500)] | None = None
     collector_seconds: Annotated[int, Field(ge=1, le=600)] = 60
     pool_probe_seconds: Annotated[int, Field(ge=1, le=600)] = 20

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from domain.contract import Contract, Tier
 from domain.user_data import (
+    BUNDLE_PATH,
     CONTRACT_PATH,
+    ENVIRONMENT_PATH,
     MAX_ENCODED_BYTES,
+    BootCopy,
     NodeContract,
     check_size,
     encoded_bytes,
@@ -71,3 +74,21 @@ def test_the_largest_that_fits_passes_and_one_byte_more_does_not() -> None:
     check_size("x" * largest)
     with pytest.raises(ValueError, match=f"{MAX_ENCODED_BYTES + 1} bytes as base64, the limit is"):
         check_size("x" * (largest + 1))
+
+
+def test_a_bundle_for_the_batch_goes_with_it() -> None:
+    boot = BootCopy(bundle='{"kind":"bundle.v1"}', api_url="https://sco.example.net")
+    plain, text = (user_data(node_contract(CONTRACT, "render"), one) for one in (None, boot))
+    assert [file["path"] for file in yaml.safe_load(plain)["write_files"]] == [CONTRACT_PATH]
+    files = {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}
+    assert files[BUNDLE_PATH] == '{"kind":"bundle.v1"}'
+    assert files[ENVIRONMENT_PATH] == "SCO_AGENT_API_URL=https://sco.example.net\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "sco.example.net", "https://a\nSCO_AGENT_X=1", "https://a b", "file:///x", "https://" + "a" * 300],
+)
+def test_an_address_is_one_line_of_an_environment(url: str) -> None:
+    with pytest.raises(ValueError, match="api_url"):
+        BootCopy(bundle="{}", api_url=url)
