@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import nats
+from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.client import JetStreamContext
 
@@ -74,6 +75,10 @@ async def _take(reader: JetStreamContext.PullSubscription, heard: Heard) -> None
         try:
             messages = await reader.fetch(FETCHED, timeout=FETCH_SECONDS)
         except (NatsTimeoutError, TimeoutError):
+            continue
+        except NatsError:
+            # The bus is away; what is told meanwhile waits in the nodes' spools.
+            await asyncio.sleep(FETCH_SECONDS)
             continue
         for message in messages:
             await message.ack()
