@@ -24,6 +24,7 @@ from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
 from clients.cli.commands.get import get
 from clients.cli.commands.models import models
+from clients.cli.commands.nodes import drains, explain_drain, nodes
 from clients.cli.commands.regions import regions
 from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
@@ -68,6 +69,9 @@ app.add_typer(pools.retire, name="retire")
 app.add_typer(models, name="models")
 app.command()(warm)
 app.command()(regions)
+app.command()(nodes)
+app.command()(drains)
+app.command(name="explain-drain")(explain_drain)
 app.command()(status)
 
 

@@ -15,6 +15,7 @@ from domain.claim import WorkloadId
 from domain.intake.words import shown
 from domain.pool import Name, PoolId
 from domain.serving.warm_keep import ProfileId
+from wire.node import Hall, InstanceId
 
 _NAMES: dict[str, TypeAdapter[str]] = {
     "workload": TypeAdapter(WorkloadId),
@@ -22,6 +23,8 @@ _NAMES: dict[str, TypeAdapter[str]] = {
     "partition": TypeAdapter(Name),
     "contract": TypeAdapter(Name),
     "warm profile": TypeAdapter(ProfileId),
+    "hall": TypeAdapter(Hall),
+    "node": TypeAdapter(InstanceId),
 }
 _LETTERS = "a-z, 0-9 and -"
 _RULES = {
@@ -30,7 +33,10 @@ _RULES = {
     "partition": f"{_LETTERS} and .",
     "contract": f"{_LETTERS} and .",
     "warm profile": f"{_LETTERS} and .",
+    "hall": _LETTERS,
+    "node": "A-Z, a-z, 0-9, _ and -",
 }
+_FIRST = {"node": "A-Z, a-z or 0-9"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +68,5 @@ def checked_name(kind: str, name: str) -> str:
     except ValidationError:
         raise usage(
             f"{shown(name)} is no {kind} name;"
-            f" allowed are up to 63 of {_RULES[kind]}, starting with a-z or 0-9"
+            f" allowed are up to 63 of {_RULES[kind]}, starting with {_FIRST.get(kind, 'a-z or 0-9')}"
         ) from None

@@ -48,7 +48,7 @@ def explain(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Say why a workload runs in these pools and not in the others.
+    """Say why a workload runs in these pools and not in others.
 
     Every pool that was considered has its reason, as it was when the decision was made.
 

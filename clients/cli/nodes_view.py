@@ -1,0 +1,99 @@
+"""Nodes and their drains on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clients.cli.node_answers import Drain, DrainLine, DrainStory, Node
+from clients.cli.screen import Screen, figures, names, spare
+from clients.cli.texts import duration, moment
+
+_NODE_COLUMNS = (
+    *names("NODE", "STATE", "DRAIN"),
+    *figures("BUNDLE", "BUNDLE AGE"),
+    *names("LAST EVENT", "AT", "WORKLOAD"),
+    *spare(*names("HALL", "POOL")),
+)
+_DRAIN_COLUMNS = (
+    *names("NODE", "OUTCOME", "CAUSE", "WHEN"),
+    *figures("TOLD AFTER s", "TO SPARE s"),
+    *names("WORKLOAD"),
+    *spare(*names("HALL", "DRAIN")),
+)
+
+
+def nodes(screen: Screen, listed: Sequence[Node]) -> None:
+    if not listed:
+        screen.note("no live node fits these filters")
+        return
+    screen.table(_NODE_COLUMNS, [_node(one) for one in listed])
+
+
+def _node(one: Node) -> tuple[str, ...]:
+    told, age = one.last_event, one.bundle_age_seconds
+    return (
+        one.instance_id,
+        one.state,
+        "-" if one.drain is None else one.drain.outcome,
+        "at launch" if one.bundle_version is None else f"{one.bundle_version:,}",
+        "-" if age is None else duration(age),
+        "-" if told is None else told.type,
+        "-" if told is None else moment(told.occurred_at),
+        one.workload_id,
+        one.hall,
+        one.pool_id,
+    )
+
+
+def drains(screen: Screen, listed: Sequence[Drain]) -> None:
+    if not listed:
+        screen.note("no drain fits these filters")
+        return
+    screen.table(_DRAIN_COLUMNS, [_drain(one) for one in listed])
+
+
+def _drain(one: Drain) -> tuple[str, ...]:
+    after, spare_seconds = one.signalled_after_seconds, one.seconds_to_spare
+    return (
+        one.instance_id,
+        one.outcome,
+        one.cause,
+        moment(one.at),
+        "-" if after is None else f"{after:.2f}",
+        "-" if spare_seconds is None else f"{spare_seconds:.1f}",
+        one.workload_id,
+        one.hall,
+        one.drain_id,
+    )
+
+
+def story(screen: Screen, one: DrainStory) -> None:
+    """The sentence first, then what happened when, then what is not known."""
+    screen.title(f"{one.instance_id}: {one.outcome.replace('_', ' ')}")
+    screen.line(one.sentence)
+    screen.line()
+    times = [_clock(line) for line in one.lines]
+    width = max(map(len, times), default=0)
+    for time, line in zip(times, one.lines, strict=True):
+        screen.line(f"{time:<{width}}  {line.text}")
+    if one.gaps:
+        screen.line()
+        screen.title("not known")
+        for gap in one.gaps:
+            screen.line(f"  {gap}")
+    screen.line()
+    ledger = "" if one.counts_in_ledger else ", so nothing counts in the ledger"
+    screen.facts(
+        [
+            ("cause", f"{one.cause}{ledger}"),
+            ("deadline", "none" if one.deadline is None else moment(one.deadline)),
+            ("drained by", one.path or "not known"),
+            ("workload", one.workload_id),
+            ("hall", one.hall),
+            ("drain", one.drain_id),
+        ]
+    )
+
+
+def _clock(line: DrainLine) -> str:
+    return moment(line.at) if line.seconds is None else f"T{line.seconds:+.2f}"
