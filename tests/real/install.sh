@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Install a browser and Prometheus's promtool from Debian or Ubuntu packages. Does nothing when both are there.
+# Install a browser, Prometheus's promtool and Slurm from Debian or Ubuntu packages. Does nothing when all are there.
 set -euo pipefail
+
+# Slurm's daemons lie where an ordinary user's PATH does not look.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 wanted=()
 found=""
@@ -9,9 +12,15 @@ for browser in chromium chromium-browser google-chrome; do
 done
 [ -n "$found" ] || wanted+=(chromium fonts-dejavu-core)
 command -v promtool >/dev/null || wanted+=(prometheus)
+command -v slurmctld >/dev/null || wanted+=(slurmctld)
+command -v slurmd >/dev/null || wanted+=(slurmd)
+command -v scontrol >/dev/null || wanted+=(slurm-client)
+command -v munged >/dev/null || wanted+=(munge)
+# A plugin is missing when Slurm was installed without what it recommends.
+compgen -G '/usr/lib/*/slurm*/auth_munge.so' >/dev/null || wanted+=(slurm-wlm-basic-plugins)
 
 if [ "${#wanted[@]}" -eq 0 ]; then
-  echo "test-real: $found and promtool found"
+  echo "test-real: $found, promtool and $(slurmctld -V) found"
   exit 0
 fi
 if [ "$(id -u)" -ne 0 ]; then

@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent.drain.ports import OffersLocal, SchedulerUnreachable
+from agent.drain.slurm_forwarder import ForwarderAccess, SlurmForwarder
 from lab.schedulers.slurm import Slurm
 from tests.real.slurm_world import NODES, OWNER, PACKAGE, Deadline, World, orders, registered, until
 from wire.bundle import CheckpointMode, Restart
@@ -159,3 +161,32 @@ async def test_a_hung_slurmctld_is_given_up_in_time_and_the_jobs_are_reached_wit
     await driver.cordon(OWNER, until())
     await driver.left()
     await driver.finish(orders())
+
+
+async def test_a_node_moves_neither_jobs_of_another_nor_another_node(world: World) -> None:
+    job = world.submit()
+    other = next(node for node in NODES if node != job.node)
+    stranger = world.forwarder(other)
+    await stranger.drain(OWNER, until())
+    assert world.slurm.node(job.node)[0] in ("mixed", "allocated")
+    with pytest.raises(SchedulerUnreachable, match="403 foreign_job"):
+        await stranger.requeue([job.job_id])
+    assert (await stranger.signal("KILL")).jobs == {}
+    impostor = world.forwarder(job.node, key=world.keys[other])
+    with pytest.raises(SchedulerUnreachable, match="401 bad_signature"):
+        await impostor.drain(OWNER, until())
+    assert world.slurm.job(job.job_id) == ("RUNNING", job.node)
+    assert len(job.began()) == 1
+
+
+async def test_a_node_whose_clock_is_wrong_by_days_is_understood(world: World) -> None:
+    for days in (-400, 400):
+        forwarder = world.forwarder("n1", now=lambda days=days: datetime.now(UTC) + timedelta(days=days))
+        assert await forwarder.jobs() == {}
+        assert await forwarder.jobs() == {}
+
+
+async def test_a_forwarder_that_is_gone_is_unreachable(world: World) -> None:
+    nobody = SlurmForwarder(ForwarderAccess("http://127.0.0.1:9"), world.keys["n1"], "i-n1")
+    with pytest.raises(SchedulerUnreachable, match="forwarder"):
+        await nobody.jobs()

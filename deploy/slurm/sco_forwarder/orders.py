@@ -70,9 +70,10 @@ class Orders:
         name = body.get("signal")
         if name not in SIGNALS:
             raise Refused(400, "malformed", f"`signal` must be one of {', '.join(SIGNALS)}")
+        named = None if body.get("jobs") is None else _job_ids(body)
         self._must_be_closed(node)
         running = {job.job_id for job in self._slurm.jobs(node.name)}
-        wanted = sorted(running) if body.get("jobs") is None else _job_ids(body)
+        wanted = sorted(running) if named is None else named
         foreign = sorted(set(wanted) - running)
         if foreign:
             raise Refused(403, "foreign_job", f"job {foreign[0]} does not run on node {node.name}")
@@ -85,8 +86,8 @@ class Orders:
 
         `signalled` adds those that were signalled here: the agent may have lost its memory since.
         """
-        self._must_be_closed(node)
         wanted = _job_ids(body)
+        self._must_be_closed(node)
         if body.get("signalled") is True:
             wanted = sorted({*wanted, *self._remembered(node)})
         found = {job_id: self._job_of(node, job_id) for job_id in wanted}
