@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from lab.cloud.admin_client import AdminClient
 from lab.nodes.door import NodesDoor
 from lab.nodes.fleet import Fleet
+from lab.nodes.metadata import http_target
 from lab.nodes.plans import NODES_FOLDER, PROVIDER_FOLDER, STATE_FILE, NodesPlan, NodesState
 from lab.nodes.provider import Provider
 from lab.nodes.story import listening
@@ -33,8 +34,14 @@ async def run(plan: NodesPlan) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    provider = Provider(plan.folder / PROVIDER_FOLDER, cache_seconds=plan.cache_seconds)
-    fleet = Fleet(plan.folder / NODES_FOLDER, provider, ended=_teller(plan.cloud_file))
+    targets = {} if plan.vendordata_url is None else {"sco": http_target(plan.vendordata_url)}
+    provider = Provider(plan.folder / PROVIDER_FOLDER, cache_seconds=plan.cache_seconds, targets=targets)
+    fleet = Fleet(
+        plan.folder / NODES_FOLDER,
+        provider,
+        papers=plan.vendordata_url is None,
+        ended=_teller(plan.cloud_file),
+    )
     for node in plan.nodes:
         fleet.add(node, plan.kinds)
     async with provider.serving(fleet.end), listening(provider.bus) as heard:

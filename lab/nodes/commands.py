@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from rich.table import Table
 from lab.cloud.admin_client import AdminClient
 from lab.nodes import running
 from lab.nodes.inventory import made_up, of_servers
+from lab.nodes.node_file import NODE_FILE, vendordata_target
 from lab.nodes.running import RunningNodes
 from lab.nodes.workloads import Kind
 from lab.reclaimer.targets import Node
@@ -55,10 +56,11 @@ def start(
 ) -> None:
     """Start bus, relay, metadata and nodes, and wait until every agent is ready."""
     with refusals():
-        cloud_file = data_dir / CLOUD_FILE if workload is not None else None
-        nodes = made_up(count) if workload is None else servers_of(data_dir, workload, count)
         chosen = tuple(kinds) if kinds else running.KINDS
-        started = RunningNodes.start(data_dir / FOLDER, nodes, kinds=chosen, cloud_file=cloud_file)
+        if workload is None:
+            started = RunningNodes.start(data_dir / FOLDER, made_up(count), kinds=chosen)
+        else:
+            started = start_on(data_dir, workload, count, chosen)
     show(started.nodes)
 
 
@@ -84,6 +86,24 @@ def stop(data_dir: DataDir = DATA_DIR) -> None:
     with refusals():
         stopped = running.stop(data_dir / FOLDER)
     Console(highlight=False).print("The nodes are stopped." if stopped else "No nodes run here.")
+
+
+def start_on(
+    data_dir: Path, workload: str, count: int, kinds: Sequence[Kind] = running.KINDS
+) -> RunningNodes:
+    """Start nodes on servers of a workload; a control plane with our node file gives them their identity.
+
+    Raises StackError.
+    """
+    folder = data_dir / FOLDER
+    node_file = folder / NODE_FILE
+    return RunningNodes.start(
+        folder,
+        servers_of(data_dir, workload, count),
+        kinds=kinds,
+        cloud_file=data_dir / CLOUD_FILE,
+        vendordata_url=vendordata_target(node_file) if node_file.exists() else None,
+    )
 
 
 def servers_of(data_dir: Path, workload: str, count: int) -> tuple[Node, ...]:

@@ -25,17 +25,22 @@ class Fleet:
         provider: Provider,
         *,
         settings: Mapping[str, str] | None = None,
+        papers: bool = True,
         ended: Callable[[str], None] = lambda instance_id: None,
     ) -> None:
-        """`settings` are variables for every agent; `ended` is told each instance that the provider ends."""
+        """`settings` are variables for every agent; `ended` is told each instance that the provider ends.
+
+        Without `papers` a node begins with an empty disk and registers at the control plane.
+        """
         self._folder = folder
         self._provider = provider
         self._settings = dict(settings or {})
+        self._papers = papers
         self._ended = ended
         self.nodes: dict[str, NodeProcess] = {}
 
     def add(self, node: Node, kinds: Sequence[Kind], orders: DrainOrders = PLAIN_ORDERS) -> NodeProcess:
-        """A node that holds its bundle and its bus credentials already, and does not run yet."""
+        """A node that does not run yet; with papers, it holds its bundle and its bus credentials already."""
         told = {
             "SCO_AGENT_INSTANCE_ID": node.instance_id,
             "SCO_AGENT_METADATA_URL": self._provider.metadata.url_of(node.instance_id),
@@ -43,7 +48,8 @@ class Fleet:
         }
         end_leftovers(self._folder / node.instance_id)
         process = NodeProcess(self._folder / node.instance_id, node, kinds, told | self._settings)
-        self._provider.papers.lay_down(process.state_dir, node, orders)
+        if self._papers:
+            self._provider.papers.lay_down(process.state_dir, node, orders)
         self.nodes[node.instance_id] = process
         return process
 

@@ -14,7 +14,10 @@ PROVIDER_FOLDER, NODES_FOLDER = "provider", "nodes"
 
 
 class NodesPlan(BaseModel):
-    """What the process runs. With `cloud_file`, an instance that ends is gone from the cloud as well."""
+    """What the process runs. With `cloud_file`, an instance that ends is gone from the cloud as well.
+
+    With `vendordata_url` nodes get identity and bundle from a running control plane, else from this process.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,6 +26,7 @@ class NodesPlan(BaseModel):
     kinds: tuple[Kind, ...]
     cache_seconds: float
     cloud_file: Path | None = None
+    vendordata_url: str | None = None
 
 
 class NodesState(BaseModel):

@@ -19,12 +19,20 @@ from lab.nodes.papers import Papers
 from lab.reclaimer.terminator import Terminator
 from lab.relay.admission import HISTORY, write_private
 from lab.relay.bus import NodeBus
-from lab.relay.keys import write_new_key
+from lab.relay.keys import read_key, write_new_key
 from lab.relay.server import RelaySettings, RunningRelay
 from wire.node import STREAM, STREAM_MAX_AGE, STREAM_SUBJECTS, inbox_prefix
+from wire.signing import SigningKey
 
-KEY_ID = "relay-1"
+KEY_ID, KEY_FILE, BUS_FOLDER = "relay-1", "relay-key.pem", "bus"
 RECLAIMER = "reclaimer"
+
+
+def relay_key(folder: Path) -> SigningKey:
+    """The key that the relay of this folder signs with, made when it is first asked for."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / KEY_FILE
+    return read_key(path, KEY_ID) if path.exists() else write_new_key(path, KEY_ID)
 
 
 class Provider:
@@ -38,17 +46,14 @@ class Provider:
         targets: Mapping[str, Target] | None = None,
     ) -> None:
         """`targets` are dynamic vendordata targets besides the relay, by name."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.bus = NodeBus(folder / "bus")
+        self.bus = NodeBus(folder / BUS_FOLDER)
         self.token = secrets.token_urlsafe()
-        key = folder / "relay-key.pem"
-        if not key.exists():
-            write_new_key(key, KEY_ID)
+        relay_key(folder)
         self.relay = RunningRelay(
             RelaySettings(
                 bus=(self.bus.url,),
                 bus_credentials=self.bus.admission.relay_file(),
-                key_file=key,
+                key_file=folder / KEY_FILE,
                 key_id=KEY_ID,
                 token_file=write_private(folder / "relay-token", self.token),
                 journal=folder / "journal",

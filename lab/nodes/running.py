@@ -26,6 +26,7 @@ from lab.nodes.process import end_leftovers
 from lab.nodes.workloads import Kind
 from lab.reclaimer.reclaimer import Reclaimer
 from lab.reclaimer.targets import Node
+from lab.relay.admission import write_private
 from lab.relay.bus import NodeBus
 from lab.relay.client import RelayClient
 from lab.relay.decisions import WARNING_SECONDS
@@ -63,8 +64,13 @@ class RunningNodes:
         kinds: Sequence[Kind] = KINDS,
         cache_seconds: float = CACHE_SECONDS,
         cloud_file: Path | None = None,
+        vendordata_url: str | None = None,
     ) -> RunningNodes:
-        """Start the nodes as a process that outlives the caller, and wait until all of them are ready."""
+        """Start the nodes as a process that outlives the caller, and wait until all of them are ready.
+
+        `cloud_file` says how to end their servers; `vendordata_url` is where a control plane, whose node
+        file was made by `node_file.write_node_file`, gives them their identity.
+        """
         if not nodes:
             raise StackError("There is no instance to run a node on: place a workload first.")
         if running(folder):
@@ -77,8 +83,9 @@ class RunningNodes:
             kinds=tuple(kinds),
             cache_seconds=cache_seconds,
             cloud_file=None if cloud_file is None else cloud_file.resolve(),
+            vendordata_url=vendordata_url,
         )
-        (folder / PLAN_FILE).write_text(plan.model_dump_json())
+        write_private(folder / PLAN_FILE, plan.model_dump_json())
         command = [sys.executable, "-m", "lab.nodes", "--plan", str(folder / PLAN_FILE)]
         log = folder / LOG_FILE
         started = process.spawn(command, log=log, folder=Path.cwd(), environment=os.environ, account=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from lab.stack.errors import StackError
 from lab.stack.ports import LOOPBACK, any_free
 
 PROGRAM = "nats-server"
+PORTS_FILE = "ports.json"
 READY_SECONDS = 20.0
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
@@ -26,8 +28,7 @@ class NodeBus:
         self._folder = folder
         self.admission = Admission(folder)
         self._identity: process.Identity | None = None
-        self.port = any_free({})
-        self.monitor_port = any_free({"bus": self.port})
+        self.port, self.monitor_port = _ports(folder / PORTS_FILE)
 
     @property
     def url(self) -> str:
@@ -95,6 +96,15 @@ class NodeBus:
             return False
         finally:
             connection.close()
+
+
+def _ports(path: Path) -> tuple[int, int]:
+    """The ports of before, since nodes and control plane were told them; new ones at first."""
+    if not path.exists():
+        port = any_free({})
+        path.write_text(json.dumps([port, any_free({"bus": port})]))
+    port, monitor_port = json.loads(path.read_text())
+    return port, monitor_port
 
 
 def _environment(home: Path) -> dict[str, str]:
