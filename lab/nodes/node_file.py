@@ -49,7 +49,5 @@ def write_node_file(folder: Path, api_url: str) -> Path:
 def vendordata_target(node_file: Path) -> str:
     """The address that Nova would be given as its vendordata target, the secret included."""
     told = json.loads(node_file.read_text())
-    url = urlsplit(told["api_url"])
-    return urlunsplit(
-        url._replace(netloc=f"{USER}:{told['vendordata_secret']}@{url.netloc}", path=VENDORDATA)
-    )
+    url = urlsplit(str(told["api_url"]))
+    return f"{url.scheme}://{USER}:{told['vendordata_secret']}@{url.netloc}{VENDORDATA}"
