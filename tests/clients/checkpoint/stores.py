@@ -67,10 +67,14 @@ class Crash(BaseException):
 
 
 class Fault:
-    """What happens at the call with a number, before or after its effect."""
+    """What happens at the call with a number (or the first that writes a key), before or after its effect."""
 
-    def __init__(self, at: int, before: bool, act: Callable[[], None]) -> None:
+    def __init__(self, at: int | str, before: bool, act: Callable[[], None]) -> None:
         self.at, self.before, self.act = at, before, act
+
+    def is_due(self, call: int, written: str, *, before: bool) -> bool:
+        due = self.at in written if isinstance(self.at, str) else self.at == call
+        return due and self.before == before
 
 
 class FaultyStore:
@@ -85,9 +89,9 @@ class FaultyStore:
         self.calls, self.fault = 0, fault
 
     def put(self, key: str, body: bytes) -> None:
-        self._begin()
+        self._begin(key)
         self._store.put(key, body)
-        self._end()
+        self._end(key)
 
     def put_new(self, key: str, body: bytes) -> bool:
         self._begin()
@@ -118,16 +122,16 @@ class FaultyStore:
         self._store.delete(key)
         self._end()
 
-    def _begin(self) -> None:
+    def _begin(self, written: str = "") -> None:
         self.calls += 1
-        self._strike(before=True)
+        self._strike(written, before=True)
 
-    def _end(self) -> None:
-        self._strike(before=False)
+    def _end(self, written: str = "") -> None:
+        self._strike(written, before=False)
 
-    def _strike(self, *, before: bool) -> None:
+    def _strike(self, written: str, *, before: bool) -> None:
         fault = self.fault
-        if fault is not None and fault.at == self.calls and fault.before == before:
+        if fault is not None and fault.is_due(self.calls, written, before=before):
             self.fault = None
             fault.act()
 

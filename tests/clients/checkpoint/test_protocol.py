@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from clients.checkpoint import CheckpointError, Checkpoints, Content
+from clients.checkpoint import CheckpointError, Checkpoints, Content, Keep, LeaseLostError
 from clients.checkpoint.generations import orders, read
 from clients.checkpoint.layout import Order
 from clients.checkpoint.manifest import Manifest
@@ -37,19 +38,20 @@ WHO = st.sampled_from([0, 1])
 class Writer:
     """One process of the workload, and its line to the store."""
 
-    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+    def __init__(self, store: MemoryStore, clock: ManualClock, keep: Keep | None = None) -> None:
         self.line = FaultyStore(store)
-        self.checkpoints: Checkpoints = checkpoints(self.line, clock=clock)
+        self.checkpoints: Checkpoints = checkpoints(self.line, clock=clock, keep=keep)
 
 
 class Protocol(RuleBasedStateMachine):
     """Two writers of one workload, one store."""
 
-    @initialize(conditional=st.booleans())
-    def begin(self, conditional: bool) -> None:
+    @initialize(conditional=st.booleans(), generations=st.sampled_from([1, 3]))
+    def begin(self, conditional: bool, generations: int) -> None:
+        self.keep = Keep(generations)
         self.conditional = conditional
         self.store, self.clock = MemoryStore(conditional=conditional), ManualClock()
-        self.writers = [Writer(self.store, self.clock) for _ in range(2)]
+        self.writers = [self._born() for _ in range(2)]
         self.attempted: set[tuple[bytes, ...]] = set()
         self.confirmed = Order(0, 0, "")
         self.states = 0
@@ -96,7 +98,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(who=WHO)
     def end(self, who: int) -> None:
         self.writers[who].checkpoints.close()
-        self.writers[who] = Writer(self.store, self.clock)
+        self.writers[who] = self._born()
 
     @rule()
     def wait(self) -> None:
@@ -120,11 +122,14 @@ class Protocol(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self._see(checkpoints(self.store, clock=self.clock).published())
 
+    def _born(self) -> Writer:
+        return Writer(self.store, self.clock, self.keep)
+
     def _run(self, who: int, work: Callable[[], None]) -> None:
         try:
             work()
         except Crash:
-            self.writers[who] = Writer(self.store, self.clock)
+            self.writers[who] = self._born()
         self.writers[who].line.arm(None)
 
     def _save(self, writer: Writer, final: bool = False) -> None:
@@ -218,6 +223,60 @@ def test_a_listing_that_lags_neither_hides_the_newest_nor_costs_another_generati
     store.unlisted.clear()
     for order in orders(writer._room):
         Content(writer._room, _manifest(writer, order)).check()
+
+
+def test_who_is_taken_over_while_it_writes_parts_does_not_go_on() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    first, second = Writer(store, clock), checkpoints(store, clock=clock)
+
+    def take_over() -> None:
+        clock.seconds += 120
+        second.save(b"second")
+
+    first.line.arm(Fault("/parts/", False, take_over))
+    with pytest.raises(LeaseLostError):
+        first.checkpoints.save(b"first")
+    newest = second.latest()
+    assert newest is not None
+    assert newest.read() == b"second"
+    assert len(orders(second._room)) == 1
+
+
+def test_what_comes_late_from_a_former_holder_is_older_whatever_number_it_has() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    first, second = Writer(store, clock, Keep(1)), checkpoints(store, clock=clock, keep=Keep(1))
+    for _ in range(4):
+        # Attempts that came to nothing take numbers: the former holder is far ahead with its own.
+        with suppress(FileNotFoundError):
+            first.checkpoints.save({"x": Path("/nonexistent/file")})
+
+    def take_over() -> None:
+        clock.seconds += 120
+        second.save(b"second", final=True)
+
+    first.line.arm(Fault("/manifests/", True, take_over))
+    assert first.checkpoints.save(b"first").generation > 4
+    for reader in (second, first.checkpoints, checkpoints(store)):
+        newest = reader.latest()
+        assert newest is not None
+        assert newest.read() == b"second"
+    assert second.save(b"third").generation > 4
+
+
+def test_two_that_cannot_see_each_other_end_with_one_of_them_whole() -> None:
+    store = MemoryStore(conditional=False)
+    store.lags = True
+    first, second = checkpoints(store), checkpoints(store)
+    assert first.save(b"the state of one").generation == 1
+    store.objects = {key: body for key, body in store.objects.items() if not key.endswith("head.json")}
+    assert second.save(b"what another has").generation == 1
+    store.unlisted.clear()
+    both = orders(first._room)
+    assert [order.token for order in both] == [1, 1]
+    found = {reader.latest().read() for reader in (first, second, checkpoints(store))}  # type: ignore[union-attr]
+    assert len(found) == 1
+    whole = {Content(first._room, _manifest(first, order)).read("state") for order in both}
+    assert whole == {b"the state of one", b"what another has"}
 
 
 def _manifest(writer: Checkpoints, order: Order) -> Manifest:
