@@ -66,19 +66,26 @@ class _Span(NamedTuple):
 
 
 def _spans(ordered: Sequence[Event]) -> list[_Span]:
+    """A notice that came while another stood joins its span, and may bring the deadline nearer."""
     by_notice: dict[UUID, list[Event]] = {}
     for one in ordered:
         if one.notice_id is not None and one.type in OF_DRAINS:
             by_notice.setdefault(one.notice_id, []).append(one)
-    found = sorted(_span((notice_id,), many) for notice_id, many in by_notice.items())
+    found = [_span((notice_id,), many) for notice_id, many in by_notice.items()]
     found.sort(key=lambda span: (span.starts_at, span.notice_ids))
     merged: list[_Span] = []
     for span in found:
         if merged and span.starts_at < merged[-1].ends_at:
             last = merged.pop()
-            span = _span(last.notice_ids + span.notice_ids, [*last.events, *span.events])  # noqa: PLW2901
-        merged.append(span)
+            merged.append(_span(last.notice_ids + span.notice_ids, [*last.events, *span.events]))
+        elif any(_is_acted_upon(one) for one in span.events):
+            merged.append(span)
     return merged
+
+
+def _is_acted_upon(event: Event) -> bool:
+    """Of an advisory notice that the contract lets pass, the node only says that it came."""
+    return event.type is not EventType.NOTICE or event.seconds_since_notice is not None
 
 
 def _span(notice_ids: tuple[UUID, ...], events: Iterable[Event]) -> _Span:

@@ -77,6 +77,14 @@ def test_a_later_notice_shortens_the_deadline_of_the_same_drain() -> None:
     assert drain.cause is Cause.RECLAIM
 
 
+def test_an_advisory_notice_that_is_let_pass_is_no_drain() -> None:
+    """Also when a hard one follows while it stands: that drain has its own beginning and deadline."""
+    advisory = happened(T.NOTICE, -30, 1, of=2, deadline=AT + timedelta(seconds=60), detail="advisory")
+    assert fold(NODE, [advisory]).episodes == ()
+    assert one([advisory, *honest(first=2)]).deadline == AT + timedelta(seconds=120)
+    assert one([advisory, lost()]).outcome is Outcome.NO_NOTICE
+
+
 def test_a_notice_after_a_drain_begins_another() -> None:
     drains = [each.drain for each in fold(NODE, [*honest(2, starts=5000), *honest(1)]).episodes]
     assert [drain.drain_id for drain in drains] == [notice(1), notice(2)]

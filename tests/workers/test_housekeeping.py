@@ -11,8 +11,11 @@ import sqlalchemy as sa
 from store.engine import Engine, of_tenant
 from store.idempotency import KEPT_FOR
 from tests.activities.model_placing import ServingEstate
+from tests.domain.drains import AT as DRAINED_AT
+from tests.domain.drains import honest
 from tests.domain.serving.pools import wanted
 from tests.estates import Clock
+from tests.store.histories import keep, own
 from workers import housekeeping
 from workers.housekeeping import keep_tidy
 
@@ -20,6 +23,10 @@ AT = datetime(2030, 1, 1, tzinfo=UTC)
 ADD = """
     INSERT INTO idempotency_keys (tenant_id, key, route, body_sha256, status, answer, created_at)
     VALUES (:tenant, :key, '/x', 'f', 200, '{}', :at)
+"""
+
+NEXT_MONTH = """
+    SELECT to_regclass('history.lifecycle_events_' || to_char(now() + interval '1 month', 'YYYYMM'))
 """
 
 
@@ -81,3 +88,20 @@ async def test_a_database_that_is_away_is_asked_again(service_engine: Engine) ->
 
     async with asyncio.timeout(30):
         await keep_tidy(service_engine, stop, now=broken)
+
+
+async def test_the_history_of_nodes_is_tended(engine: Engine, service_engine: Engine) -> None:
+    """The months to come are there, and drains of more than 400 days ago are forgotten."""
+    await own(engine, "n1")
+    await keep(service_engine, "n1", honest())
+    for days, left in ((400, 1), (401, 0)):
+        stop = asyncio.Event()
+        tidying = asyncio.create_task(
+            keep_tidy(service_engine, stop, now=Clock(DRAINED_AT + timedelta(days=days)))
+        )
+        asyncio.get_running_loop().call_later(0.5, stop.set)
+        await tidying
+        async with engine.connect() as connection:
+            found = await connection.execute(sa.text("SELECT count(*) FROM node_drains"))
+            assert found.scalar() == left
+            assert (await connection.execute(sa.text(NEXT_MONTH))).scalar() is not None
