@@ -75,6 +75,7 @@ class KubernetesDriver:
     async def uncordon(self, owner: str) -> None:
         await self._let_go()
         await kube_marks.unmark(self._api, self._node, owner)
+        await self._api.close()
 
     async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
         """Evict. SchedulerUnreachable only when not a single pod was told, so that no pod has two masters."""

@@ -95,6 +95,7 @@ class SlurmDriver:
     async def uncordon(self, owner: str) -> None:
         await self._let_go()
         await self._forwarder.resume(owner)
+        await self._forwarder.close()
 
     async def _requeue_due(self, jobs: dict[str, str]) -> None:
         """Start a requeue of what may go now. It goes on by itself where Slurm is slow."""

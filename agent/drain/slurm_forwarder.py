@@ -58,9 +58,9 @@ class SlurmForwarder:
         self._now = now
         self._seconds = call_seconds
         self._ahead = timedelta(0)
-        verify = True if access.ca_file is None else ssl.create_default_context(cafile=access.ca_file)
-        # The environment may hold a proxy for people; the way to one's own cluster never goes through it.
-        self._client = httpx2.AsyncClient(trust_env=False, verify=verify, timeout=call_seconds)
+        # Made now: reading certificates takes longer than a drain has time for.
+        self._tls = ssl.create_default_context(cafile=access.ca_file)
+        self._opened: httpx2.AsyncClient | None = None
 
     async def drain(self, owner: str, until: datetime) -> None:
         await self._order("drain", {"owner": owner, "until": until.astimezone(UTC).isoformat()})
@@ -89,7 +89,16 @@ class SlurmForwarder:
         return _states(await self._order("requeue", {"jobs": sorted(job_ids), "signalled": signalled}))
 
     async def close(self) -> None:
-        await self._client.aclose()
+        """Let go of connections; a later order makes new ones."""
+        client, self._opened = self._opened, None
+        if client is not None:
+            await client.aclose()
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._opened is None:
+            # The environment may hold a proxy for people; the way to one's own cluster never goes through it.
+            self._opened = httpx2.AsyncClient(trust_env=False, verify=self._tls, timeout=self._seconds)
+        return self._opened
 
     async def _order(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -115,7 +124,9 @@ class SlurmForwarder:
             at=self._now() + self._ahead,
             nonce=secrets.token_urlsafe(24),
         )
-        response = await self._client.post(f"{self._url}{asked.target}", content=asked.body, headers=headers)
+        response = await self._client().post(
+            f"{self._url}{asked.target}", content=asked.body, headers=headers
+        )
         self._follow_clock(response.headers.get(TIME_HEADER))
         if len(response.content) > MAX_ANSWER:
             raise ValueError(f"an answer of {len(response.content)} bytes")

@@ -15,7 +15,6 @@ from agent.drain.kube_local import KubeletShutdown
 from agent.drain.kubernetes import KubernetesDriver
 from agent.drain.ports import OffersLocal, SchedulerUnreachable
 from lab.schedulers.kube_faults import Fault, Lie
-from lab.schedulers.kube_store import Problem
 from tests.agent.drain.cluster import NODE, OWNER, UNTIL, Deadline, draining, orders
 
 EVICTION = r"POST .*/eviction"
@@ -318,10 +317,33 @@ async def test_a_local_path_that_is_not_there_says_so(tmp_path: Path, command: l
         await KubeletShutdown(lambda: {}, announce, tmp_path / "marker").signal(orders(), Deadline())
 
 
-def test_the_stand_in_refuses_a_second_pod_of_a_name() -> None:
-    from lab.schedulers.kube_cluster import Cluster
+@pytest.mark.parametrize("first", [None, 429, 503])
+@pytest.mark.parametrize("second", [None, 429, 503])
+async def test_a_signal_that_failed_has_told_nobody(first: int | None, second: int | None) -> None:
+    """Whoever falls back to the local path then is the only one to end these pods."""
+    async with draining() as drain:
+        for name, code in (("a", first), ("b", second)):
+            drain.cluster.add_pod(name, NODE)
+            if code is not None:
+                drain.cluster.faults.add(Fault(f"{name}/eviction", code=code))
+        told = [name for name, code in (("a", first), ("b", second)) if code is None]
+        if 503 in (first, second) and not told:
+            with pytest.raises(SchedulerUnreachable):
+                await drain.signal()
+            drain.cluster.faults.clear()
+            drain.clock.seconds = 50.0
+            await drain.left()
+        else:
+            await drain.signal()
+        assert [name for _, name, _ in drain.asked()] == told
 
-    cluster = Cluster()
-    cluster.add_pod("a", NODE)
-    with pytest.raises(Problem, match="already exists"):
-        cluster.add_pod("a", NODE)
+
+async def test_an_eviction_without_an_answer_is_given_up_before_the_caller_does() -> None:
+    async with draining() as drain:
+        drain.cluster.add_pod("a", NODE)
+        drain.cluster.faults.add(Fault(EVICTION, hang_seconds=60))
+        began = time.monotonic()
+        with pytest.raises(SchedulerUnreachable, match="in time"):
+            await drain.signal()
+        assert time.monotonic() - began < 10
+        assert drain.asked() == []
