@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from activities.openstack.settings import CloudSettings
+from agent.settings import PREFIX as AGENT_PREFIX
+from agent.settings import AgentSettings
 from api import problems
 from api.contracts import ContractBody
 from api.grpc.settings import GrpcSettings
@@ -30,7 +32,7 @@ from workers.settings import WorkerSettings
 REFERENCE = "docs/reference/"
 CODE = tuple(
     path
-    for room in ("domain", "wire", "store", "activities", "workflows", "workers", "api", "clients")
+    for room in ("domain", "wire", "store", "activities", "workflows", "workers", "api", "agent", "clients")
     for path in sorted((ROOT / room).rglob("*.py"))
 )
 METRIC_KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
@@ -73,6 +75,7 @@ def documented_defaults(heading: str) -> dict[str, str]:
         ("Worker", defaults(WorkerSettings, "SCO_", upper=True)),
         ("API", defaults(ApiSettings, "SCO_", upper=True)),
         ("gRPC", own_defaults(GrpcSettings, ApiSettings)),
+        ("Agent", defaults(AgentSettings, AGENT_PREFIX, upper=True)),
         ("Cloud file", defaults(CloudSettings)),
         (
             "Policy",
@@ -102,6 +105,7 @@ def test_every_field_of_a_contract_file_is_documented_with_its_default() -> None
 def test_every_variable_that_a_page_names_exists() -> None:
     known = set(defaults(WorkerSettings, "SCO_", upper=True)) | set(defaults(ApiSettings, "SCO_", upper=True))
     known |= set(defaults(GrpcSettings, "SCO_", upper=True))
+    known |= set(defaults(AgentSettings, AGENT_PREFIX, upper=True))
     known |= {"SCO_SERVER", "SCO_EVENTS", "SCO_PROVIDER", "SCO_LIFECYCLE", TOKEN, TOKEN_FILE, *CLIENT}
     for page in PAGES:
         assert set(re.findall(r"\bSCO_[A-Z_]+[A-Z]\b", page.read_text())) <= known, name_of(page)
