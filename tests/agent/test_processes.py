@@ -1,0 +1,74 @@
+"""Processes that are signalled: the right ones, once, and never a stranger that has their pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from agent.drain.plain import PlainPlaces, PlainWork, plain_driver
+from agent.drain.processes import Process, cgroup_pids, look, running, send
+from tests.agent.rig import Workload, until
+from wire.bundle import DrainOrders, DrainPath, DrainSignal
+
+ORDERS = DrainOrders(path=DrainPath.PLAIN, budget_seconds=115, signal=DrainSignal.USR1)
+
+
+class Far:
+    def remaining_seconds(self) -> float:
+        return 100.0
+
+
+def test_a_pid_that_is_somebody_elses_by_now_is_not_signalled(tmp_path: Path) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        found = look(work.process.pid)
+        assert found is not None
+        stranger = found.process._replace(started=found.process.started - 1)
+        assert not send(stranger, signal.SIGKILL)
+        assert work.runs
+        assert send(found.process, signal.SIGKILL)
+        assert work.process.wait(5) == -signal.SIGKILL
+        assert not send(found.process, signal.SIGKILL)
+    finally:
+        work.close()
+
+
+def test_a_pid_file_whose_pid_was_used_again_names_nobody(tmp_path: Path) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        places = PlainPlaces(pid_files=(str(tmp_path / "*.pid"),))
+        assert len(PlainWork(places).find()) == 1
+        found = look(work.process.pid)
+        assert found is not None
+        work.pid_file.write_text(f"{work.process.pid} {found.process.started - 1}\n")
+        assert PlainWork(places).find() == {}
+    finally:
+        work.close()
+
+
+async def test_a_unit_is_what_is_in_its_control_group_and_below(tmp_path: Path) -> None:
+    work = Workload(tmp_path, "checkpoints")
+    try:
+        below = tmp_path / "system.slice" / "batch.service" / "worker"
+        below.mkdir(parents=True)
+        (below / "cgroup.procs").write_text(f"{work.process.pid}\n")
+        (below.parent / "cgroup.procs").write_text(f"{os.getpid()}\n1\n0\nnonsense\n")
+        assert work.process.pid in cgroup_pids(below.parent)
+        driver = plain_driver(PlainPlaces(units=("batch.service", "absent.service"), cgroup_root=tmp_path))
+        (left,) = await driver.left()
+        assert left == ("unit", "batch.service", (work.process.pid,))
+        for _ in range(3):
+            await driver.signal(ORDERS, Far())
+        until(lambda: work.said("checkpoint"))
+        assert len(work.said("SIGUSR1")) == 1
+        until(lambda: work.process.poll() is not None)
+        assert await driver.left() == ()
+    finally:
+        work.close()
+
+
+def test_neither_the_agent_nor_the_first_process_is_ever_work() -> None:
+    assert running((0, 1, os.getpid(), 2**30)) == ()
+    assert look(2**30) is None
+    assert not send(Process(2**30, 1), signal.SIGKILL)
