@@ -8,6 +8,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,9 +25,10 @@ from lab.nodes.provider import Provider
 from lab.nodes.story import listening
 from lab.relay.admission import write_private
 from lab.stack.ports import LOOPBACK, listen_on
-from wire.lifecycle import EventType
+from wire.node import notice_subject
 
 READY_SECONDS = 90.0
+POLL_SECONDS = 0.1
 
 
 async def run(plan: NodesPlan) -> None:
@@ -39,6 +41,7 @@ async def run(plan: NodesPlan) -> None:
     fleet = Fleet(
         plan.folder / NODES_FOLDER,
         provider,
+        settings=plan.settings,
         papers=plan.vendordata_url is None,
         ended=_teller(plan.cloud_file),
     )
@@ -47,15 +50,23 @@ async def run(plan: NodesPlan) -> None:
     async with provider.serving(fleet.end), listening(provider.bus) as heard:
         try:
             await asyncio.to_thread(fleet.start)
-            names = frozenset(fleet.nodes)
-            if not await heard.until(lambda now: names <= now.instances(EventType.READY), READY_SECONDS):
-                raise RuntimeError(f"the nodes are not ready after {READY_SECONDS:.0f} s: see {plan.folder}")
+            await _all_listen(plan, provider)
             async with _serving(NodesDoor(fleet, heard, provider.token).app()) as url:
                 _write_state(plan, provider, url)
                 await stop.wait()
         finally:
             (plan.folder / STATE_FILE).unlink(missing_ok=True)
             await asyncio.to_thread(fleet.stop)
+
+
+async def _all_listen(plan: NodesPlan, provider: Provider) -> None:
+    """Wait until a notice would reach every node."""
+    wanted = {notice_subject(node.hall, node.instance_id) for node in plan.nodes}
+    deadline = time.monotonic() + READY_SECONDS
+    while not wanted <= await asyncio.to_thread(provider.bus.subscribed):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not every node listens after {READY_SECONDS:.0f} s: see {plan.folder}")
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _write_state(plan: NodesPlan, provider: Provider, door_url: str) -> None:

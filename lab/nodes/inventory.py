@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from domain.pool import PurchaseModel
 from lab.cloud.estate import GROUP_SKUS, METAL_AGGREGATE
 from lab.reclaimer.targets import Node
 
@@ -24,11 +25,16 @@ def made_up(count: int) -> tuple[Node, ...]:
 
 
 def of_servers(servers: Iterable[Mapping[str, Any]], count: int) -> tuple[Node, ...]:
-    """The first `count` servers that run, by id, as the simulated cloud's admin API shows them."""
-    running = sorted((one for one in servers if one["status"] == RUNNING), key=lambda one: str(one["id"]))
+    """The first `count` servers that run and can be taken back, by id; `servers` is the admin API's list."""
+    running = sorted((one for one in servers if _can_go(one)), key=lambda one: str(one["id"]))
     return tuple(
         node_at(str(one["id"]), str(one["availability_zone"]), str(one["group"])) for one in running[:count]
     )
+
+
+def _can_go(server: Mapping[str, Any]) -> bool:
+    model = str(server["metadata"].get("sco_purchase_model", PurchaseModel.RECLAIMABLE))
+    return str(server["status"]) == RUNNING and model == PurchaseModel.RECLAIMABLE
 
 
 def node_at(instance_id: str, hall: str, pool_id: str) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from lab.nodes.workloads import Kind
 from lab.reclaimer.targets import Node
@@ -17,6 +17,7 @@ class NodesPlan(BaseModel):
     """What the process runs. With `cloud_file`, an instance that ends is gone from the cloud as well.
 
     With `vendordata_url` nodes get identity and bundle from a running control plane, else from this process.
+    `settings` are variables for every agent.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -27,6 +28,7 @@ class NodesPlan(BaseModel):
     cache_seconds: float
     cloud_file: Path | None = None
     vendordata_url: str | None = None
+    settings: dict[str, str] = Field(default_factory=dict)
 
 
 class NodesState(BaseModel):

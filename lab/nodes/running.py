@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,13 @@ class RunningNodes:
         cache_seconds: float = CACHE_SECONDS,
         cloud_file: Path | None = None,
         vendordata_url: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> RunningNodes:
         """Start the nodes as a process that outlives the caller, and wait until all of them are ready.
 
         `cloud_file` says how to end their servers; `vendordata_url` is where a control plane, whose node
-        file was made by `node_file.write_node_file`, gives them their identity.
+        file was made by `node_file.write_node_file`, gives them their identity; `settings` are variables
+        for every agent, such as where the cluster's API server is.
         """
         if not nodes:
             raise StackError("There is no instance to run a node on: place a workload first.")
@@ -84,6 +86,7 @@ class RunningNodes:
             cache_seconds=cache_seconds,
             cloud_file=None if cloud_file is None else cloud_file.resolve(),
             vendordata_url=vendordata_url,
+            settings=dict(settings or {}),
         )
         write_private(folder / PLAN_FILE, plan.model_dump_json())
         command = [sys.executable, "-m", "lab.nodes", "--plan", str(folder / PLAN_FILE)]

@@ -18,6 +18,8 @@ PROGRAM = "nats-server"
 PORTS_FILE = "ports.json"
 READY_SECONDS = 20.0
 STOP_SECONDS = 5.0
+ASK_SECONDS = 2.0
+MAX_CONNECTIONS = 20_000
 POLL_SECONDS = 0.02
 
 
@@ -75,6 +77,16 @@ class NodeBus:
             process.kill(self._identity)
             self._identity = None
 
+    def subscribed(self) -> frozenset[str]:
+        """Every subject that somebody listens to now; none while the bus does not answer."""
+        try:
+            answer = json.loads(self._ask(f"/connz?subs=1&limit={MAX_CONNECTIONS}"))
+        except (OSError, http.client.HTTPException, ValueError):
+            return frozenset()
+        return frozenset(
+            subject for one in answer["connections"] for subject in one.get("subscriptions_list", ())
+        )
+
     def __enter__(self) -> NodeBus:
         return self.start()
 
@@ -88,12 +100,21 @@ class NodeBus:
         return [binary, "-c", config, "-m", f"{self.monitor_port}", "--logtime_utc"]
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.monitor_port, timeout=2)
         try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == http.HTTPStatus.OK
+            self._ask("/healthz")
         except (OSError, http.client.HTTPException):
             return False
+        return True
+
+    def _ask(self, path: str) -> bytes:
+        """What the server says of itself. OSError or HTTPException when it does not, or not well."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.monitor_port, timeout=ASK_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise OSError(f"{path} answers {answer.status}")
+            return answer.read()
         finally:
             connection.close()
 
