@@ -19,9 +19,9 @@ from agent.clock import ProviderClock, SystemClock
 from agent.identity import CREDENTIALS, IDENTITY, KEY, Identity
 from store import nodes as store_nodes
 from tests.api.door import T1, Door, door_on
+from tests.api.node_ways import launched, ring_of, token_of
 from tests.api.nodes_scene import SERVER
 from tests.api.serving import served
-from tests.api.test_nodes import launched, ring_of, token_of
 from tests.estates import Clock, Estate
 from wire.bundle import Bundle, read_bundle
 from wire.bus_credentials import expiry_of, key_of

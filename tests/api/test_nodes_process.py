@@ -10,9 +10,9 @@ from typing import Any
 
 from lab.openstack.waiting import VENV
 from tests.api.door import Door
+from tests.api.node_ways import launched
 from tests.api.nodes_scene import API_URL, SECRET, SERVER
 from tests.api.serving import served
-from tests.api.test_nodes import launched
 from tests.api.test_process import ROOT, environment
 
 ASK = Path(__file__).parent / "ask_vendordata.py"
