@@ -15,6 +15,7 @@ from clients.checkpoint.store import checked_key
 # Files that a killed writer left behind, in a folder of their own so that no listing shows them.
 ASIDE = ".aside"
 ASIDE_SECONDS = 24 * 3600
+PLACE_ATTEMPTS = 20
 
 
 class LocalStore:
@@ -82,11 +83,13 @@ class LocalStore:
         aside = self._aside / secrets.token_hex(16)
         try:
             _write_durably(aside, body)
+            is_new = not path.parent.exists()
             try:
                 _place(aside, path, place)
             finally:
                 aside.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            for folder in self._folders(path) if is_new else (path.parent,):
+                _sync_folder(folder)
         except FileExistsError:
             raise
         except OSError as error:
@@ -94,6 +97,11 @@ class LocalStore:
 
     def _path(self, key: str) -> Path:
         return self._root / checked_key(key)
+
+    def _folders(self, path: Path) -> tuple[Path, ...]:
+        """The folders from the object's own up to the root."""
+        inside = path.relative_to(self._root).parents
+        return tuple(self._root / folder for folder in inside)
 
     def _clear_aside(self) -> None:
         now = time.time()
@@ -104,16 +112,16 @@ class LocalStore:
 
 
 def _place(aside: Path, path: Path, place: Callable[[Path, Path], None]) -> None:
-    for attempt in range(3):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Put the file in its place; a folder that goes with its last other object meanwhile is made again."""
+    for _ in range(PLACE_ATTEMPTS):
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             place(aside, path)
         except FileNotFoundError:
-            # A deletion of the last other object took the folder away in between.
-            if attempt == 2:  # noqa: PLR2004 - the last of three
-                raise
-        else:
-            return
+            continue
+        return
+    place(aside, path)
 
 
 def _write_durably(path: Path, body: bytes) -> None:
@@ -124,7 +132,11 @@ def _write_durably(path: Path, body: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        # It went with the object, which somebody has removed since.
+        return
     try:
         os.fsync(descriptor)
     finally:

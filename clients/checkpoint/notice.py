@@ -99,6 +99,7 @@ class NoticeListener:
                 log.exception("listening for notices failed, and is tried again")
                 time.sleep(RECONNECT_SECONDS[0])
         self._hang_up()
+        self._ear.close()
 
     def _turn(self) -> None:
         now = time.monotonic()
