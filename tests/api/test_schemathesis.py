@@ -15,6 +15,8 @@ from tests.api.door import Bearer, Door
 from tests.api.serving import served
 from tests.api.serving_scene import BUSY, Scene
 from tests.api.test_warm_profiles import BODY, CHAT
+from tests.domain.drains import honest
+from tests.store.histories import remember
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "schemathesis"
@@ -35,6 +37,7 @@ async def open_everything(door: Door) -> None:
     warm = {"model": "mistral:7b", "vramGb": 8}
     assert (await door.post(f"/factory/compute-pools/{BUSY}/warm", warm)).status_code == 202
     assert (await door.post("/factory/audits", {})).status_code == 202
+    await remember(door.estate.engine, "node-1", honest(), tenant="platform")
 
 
 async def findings(door: Door, phases: str, **said: Any) -> str:

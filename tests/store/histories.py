@@ -12,6 +12,7 @@ from domain.lifecycle import Event
 from store import lifecycle
 from store.engine import Engine
 from store.lifecycle import Arrival, Kept, Loss
+from store.node_drains import Owner
 from tests.domain.drains import AT
 
 GROUP = (
@@ -84,6 +85,13 @@ async def keep(engine: Engine, node: str, events: Sequence[Event]) -> Kept:
     async with engine.begin() as connection:
         owned = await lifecycle.owners(connection, [node])
         return await lifecycle.keep(connection, [Arrival(node, one) for one in events], owned, AT)
+
+
+async def remember(engine: Engine, node: str, events: Sequence[Event], *, tenant: str) -> None:
+    """Keep events of a node that is no longer recorded."""
+    owner = Owner(tenant, "eu-north", "eu-north-h1", "eu-north-h1-gp-m", "k8s-eu-north", "orders-daily")
+    async with engine.begin() as connection:
+        await lifecycle.keep(connection, [Arrival(node, one) for one in events], {node: owner}, AT)
 
 
 async def lose(engine: Engine, *nodes: str, cause: Cause = Cause.RECLAIM) -> None:
