@@ -216,7 +216,8 @@ class Agent:
         around = Surroundings(
             kept=self.kept,
             record=self.telling,
-            file=DeadlineFile(settings.run_dir / DEADLINE, self.writer, self.clock),
+            # A writer of its own: a disk that hangs must not keep the deadline from the work.
+            file=DeadlineFile(settings.run_dir / DEADLINE, Writer(self._not_written), self.clock),
             clock=self.clock,
             now=lambda: self.provider.now() or self.clock.wall(),
             metrics=self.metrics,

@@ -86,7 +86,7 @@ def test_a_disk_that_takes_nothing_does_not_stop_a_drain(tmp_path: Path) -> None
 def test_stopping_the_agent_leaves_its_drain_to_the_next(tmp_path: Path) -> None:
     with node(tmp_path / "n") as one:
         work = one.work("ignores")
-        one.metadata.letters = [letter(notice(one.instance_id, 8))]
+        one.metadata.letters = [letter(notice(one.instance_id, 5))]
         one.start()
         until(lambda: one.phase() == "signalled")
         assert one.stop() == 0
@@ -102,7 +102,7 @@ def test_an_interrupt_is_never_sent_twice(tmp_path: Path) -> None:
     def go(step: tuple[int, bool]) -> None:
         with node(tmp_path / f"{step[0]}{step[1]}", signal="INT") as one:
             work = one.work("checkpoints")
-            killed_and_started(one, *step, seconds=6)
+            killed_and_started(one, *step, seconds=5)
             assert len(work.said("SIGINT")) <= 1
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
