@@ -3,106 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import random
 import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.board import Level, NoticeBoard, NoticeState
 from agent.socket import AgentSocket, Allowance, SocketLimits
-from agent.socket_lines import MAX_LINE, CheckpointReport, Released, read_request
+from agent.socket_lines import MAX_LINE
 from agent.socket_peer import Peer, is_same, peer_of, start_of
-from tests.agent.spooling import PATIENCE_SECONDS, until
-from wire.notices import Notice, NoticeCause, NoticeKind
-
-NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-NOTICE_ID = UUID(int=7)
-ROOMY = SocketLimits(lines=(1e6, 10**6), reports_per_uid=(1e6, 10**6), reports=(1e6, 10**6))
-
-
-class Ends:
-    def remaining_seconds(self) -> float:
-        return 101.5
-
-
-def notice(kind: NoticeKind = NoticeKind.HARD) -> Notice:
-    withdrawn = kind is NoticeKind.WITHDRAWAL
-    return Notice(
-        notice_id=NOTICE_ID,
-        instance_id="instance-1",
-        hall="hall-a",
-        kind=kind,
-        cause=NoticeCause.RECLAIM,
-        issued_at=NOW,
-        deadline=None if withdrawn else NOW + timedelta(seconds=120),
-        withdraws=NOTICE_ID if withdrawn else None,
-    )
-
-
-class Line:
-    """A workload's end of the socket."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def send(self, raw: bytes) -> None:
-        self.writer.write(raw)
-        await self.writer.drain()
-
-    async def next(self) -> dict[str, Any]:
-        line = await asyncio.wait_for(self.reader.readline(), PATIENCE_SECONDS)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    async def ask(self, **fields: Any) -> dict[str, Any]:
-        await self.send(json.dumps(fields).encode() + b"\n")
-        return await self.next()
-
-    async def ended(self) -> bool:
-        return await asyncio.wait_for(self.reader.read(), PATIENCE_SECONDS) == b""
-
-
-class Door:
-    def __init__(self, socket: AgentSocket, path: Path, reports: list[CheckpointReport]) -> None:
-        self.socket, self.path, self.reports = socket, path, reports
-        self.board = socket.board
-        self._lines: list[Line] = []
-
-    async def line(self) -> Line:
-        line = Line(*await asyncio.open_unix_connection(self.path))
-        self._lines.append(line)
-        return line
-
-    def hang_up(self) -> None:
-        for line in self._lines:
-            line.writer.close()
-
-
-@asynccontextmanager
-async def door(
-    folder: Path, limits: SocketLimits | None = None, uids: frozenset[int] | None = None
-) -> AsyncIterator[Door]:
-    reports: list[CheckpointReport] = []
-    path = folder / "agent.sock"
-    socket = AgentSocket(path, NoticeBoard(), reports.append, allowed_uids=uids, limits=limits)
-    await socket.start()
-    opened = Door(socket, path, reports)
-    try:
-        yield opened
-    finally:
-        opened.hang_up()
-        await socket.close()
+from tests.agent.sockets import NOTICE_ID, ROOMY, Ends, door, notice
+from tests.agent.spooling import until
+from wire.notices import NoticeKind
 
 
 async def test_a_workload_asks_whether_the_node_is_wanted_back(tmp_path: Path) -> None:
@@ -263,58 +177,6 @@ async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None
         assert (await (await opened.line()).ask(op="notice"))["ok"]
     await first.close()
     await first.close()
-
-
-async def test_nothing_that_is_sent_breaks_it(tmp_path: Path) -> None:
-    dice = random.Random(5)
-    pieces = [b'{"op":', b'"notice"', b'"watch"', b"}", b"\n", b"\x00", b"\xff", b"{", b"[", b'"', b"9" * 30]
-    async with door(tmp_path, ROOMY) as opened:
-        for _ in range(300):
-            line = await opened.line()
-            chunks = [
-                dice.choice((dice.choice(pieces), dice.randbytes(dice.randrange(300)))) for _ in range(12)
-            ]
-            try:
-                await line.send(b"".join(chunks))
-            except ConnectionError:
-                continue
-            line.writer.close()
-        await until(lambda: opened.socket.stats().connections == 0, "all have gone")
-        assert (await (await opened.line()).ask(op="notice")) == {"ok": True, "notice": "none"}
-
-
-def test_two_hundred_thousand_lines_are_read_or_refused() -> None:
-    dice = random.Random(11)
-    seeds = [
-        b'{"op":"notice"}',
-        b'{"op":"watch"}',
-        b'{"op":"checkpointed","generation":12,"bytes":345,"final":true}',
-        b'{"op":"released","generation":1,"reason":"no answer"}',
-    ]
-    read = refused = 0
-    for _ in range(200_000):
-        line = bytearray(dice.choice(seeds))
-        for _ in range(dice.randrange(3)):
-            line[dice.randrange(len(line))] = dice.randrange(256)
-        if isinstance(read_request(bytes(line)), str):
-            refused += 1
-        else:
-            read += 1
-    assert read > 10_000
-    assert refused > 10_000
-
-
-@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
-def test_any_bytes_are_read_or_refused_with_a_reason(line: bytes) -> None:
-    answered = read_request(line)
-    assert answered
-
-
-@given(st.text(max_size=120))
-def test_what_a_workload_says_stays_one_line(reason: str) -> None:
-    report = CheckpointReport(Released(op="released", reason=reason), Peer(1, 1))
-    assert len(report.detail().splitlines()) == 1
-    assert len(report.detail()) <= 300
 
 
 async def test_the_peer_is_the_process_that_connected_whatever_its_number_becomes(tmp_path: Path) -> None:
