@@ -25,8 +25,8 @@ INSTANCE, TIME, NONCE, SIGNATURE = "sco-instance", "sco-time", "sco-nonce", "sco
 # How far the clock of a node may differ; a node corrects its own by the time in our answers.
 MAX_SKEW_SECONDS = 60.0
 # What one node may ask in a while; a drain asks about once a second.
-BURST = 60
-PER_SECOND = 10.0
+BURST = 120
+PER_SECOND = 20.0
 INSTANCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 NONCE_TEXT = re.compile(r"[A-Za-z0-9_-]{16,64}")

@@ -78,7 +78,7 @@ class Orders:
         if foreign:
             raise Refused(403, "foreign_job", f"job {foreign[0]} does not run on node {node.name}")
         self._remember(node, wanted)
-        steps = self._slurm.with_steps(node.name)
+        steps = self._slurm.with_steps()
         return {"jobs": self._signal(wanted, name, steps)}
 
     def requeue(self, node: Node, body: Body) -> Body:

@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .gate import Refused
+from .hosts import hosts_of
+from .shared import Shared
 
 AT_ONCE = 8
 MAX_DETAIL = 200
+# A job's number, how it is shown, its state, its nodes.
+FORMAT = "%A|%i|%T|%N"
 # States in which a job still holds its nodes.
 ON_NODES = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "SIGNALING", "STOPPED", "STAGE_OUT")
 HOLDING = "running,suspended,completing,configuring,signaling,stopped,stage_out"
@@ -49,13 +53,15 @@ class Slurm:
     def __init__(self, command_seconds: float) -> None:
         self._seconds = command_seconds
         self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._nodes = Shared(self._read_nodes)
+        self._jobs = Shared(self._read_jobs)
+        self._steps = Shared(self._read_steps)
 
     def node(self, name: str) -> NodeState:
-        lines = self._run("sinfo", "-h", "-a", "-N", "-n", name, "-o", "%T|%E").splitlines()
-        if not lines:
+        found = self._nodes.get().get(name)
+        if found is None:
             raise Refused(502, "slurm", f"Slurm has no node {name!r}")
-        state, _, reason = lines[0].partition("|")
-        return NodeState(state.strip().lower(), reason.strip())
+        return found
 
     def drain(self, name: str, reason: str) -> None:
         self._run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
@@ -65,8 +71,7 @@ class Slurm:
 
     def jobs(self, name: str) -> list[Job]:
         """Jobs that hold the node, each once, sorted."""
-        lines = self._run("squeue", "-h", "-a", "-w", name, "-t", HOLDING, "-o", "%A|%i|%T").splitlines()
-        return sorted({_job_of(line) for line in lines})
+        return sorted(self._jobs.get().get(name, set()))
 
     def job_on(self, job_id: str, name: str) -> Job | None:
         """A job that holds the node, or held it when it ended; None when it is not, or no longer, known."""
@@ -76,20 +81,43 @@ class Slurm:
         """A job wherever it is; None when Slurm no longer knows it."""
         return self._find(job_id)
 
+    def _read_nodes(self) -> dict[str, NodeState]:
+        """A node in several partitions comes several times, each time the same."""
+        found = {}
+        for line in self._run("sinfo", "-h", "-a", "-N", "-o", "%N|%T|%E").splitlines():
+            name, state, reason = (part.strip() for part in line.split("|", 2))
+            found[name] = NodeState(state.lower(), reason)
+        return found
+
+    def _read_jobs(self) -> dict[str, set[Job]]:
+        """The jobs that hold each node."""
+        found: dict[str, set[Job]] = {}
+        for line in self._run("squeue", "-h", "-a", "-t", HOLDING, "-o", FORMAT).splitlines():
+            try:
+                names = hosts_of(line.rpartition("|")[2].strip())
+            except ValueError as error:
+                raise Refused(502, "slurm", f"squeue names nodes in a way unknown here: {error}") from error
+            for name in names:
+                found.setdefault(name, set()).add(_job_of(line))
+        return found
+
+    def _read_steps(self) -> set[str]:
+        steps = self._run("squeue", "-h", "-a", "-s", "-o", "%i").split()
+        named = (step.rpartition(".") for step in steps)
+        return {job_id for job_id, _, part in named if part.isdigit() or part == "interactive"}
+
     def _find(self, job_id: str, *where: str) -> Job | None:
         try:
-            text = self._run("squeue", "-h", "-a", *where, "-t", "all", "-j", job_id, "-o", "%A|%i|%T")
+            text = self._run("squeue", "-h", "-a", *where, "-t", "all", "-j", job_id, "-o", FORMAT)
         except Refused as refused:
             if "Invalid job id" in str(refused):
                 return None
             raise
         return _job_of(text.splitlines()[0]) if text.strip() else None
 
-    def with_steps(self, name: str) -> set[str]:
-        """The jobs on a node whose work runs in steps that the batch script started."""
-        steps = self._run("squeue", "-h", "-a", "-s", "-w", name, "-o", "%i").split()
-        named = (step.rpartition(".") for step in steps)
-        return {job_id for job_id, _, part in named if part.isdigit() or part == "interactive"}
+    def with_steps(self) -> set[str]:
+        """The jobs whose work runs in steps that the batch script started."""
+        return self._steps.get()
 
     def signal(self, job_ids: Sequence[str], name: str, *, steps: bool) -> None:
         """Signal the jobs' steps, or their batch scripts where these do the work themselves.
@@ -156,6 +184,6 @@ class Slurm:
 
 
 def _job_of(line: str) -> Job:
-    number, shown, state = (part.strip() for part in line.split("|", 2))
+    number, shown, state = (part.strip() for part in line.split("|")[:3])
     # A part of a heterogeneous job is requeued and signalled by its leader: `12+1` is part of 12.
     return Job(shown.partition("+")[0] if "+" in shown else number, state.upper())

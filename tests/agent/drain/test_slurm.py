@@ -26,8 +26,8 @@ from tests.agent.drain.cluster import OWNER, UNTIL, Deadline
 from tests.deploy.forwarder_session import SAYING, Session, forwarding
 from wire.bundle import CheckpointMode, DrainOrders, DrainPath, DrainSignal, Restart
 
-DRAINED = "drained|sco:i-n1/sco-notice-1 until 2026-11-03T09:05:00Z\n"
-RUNNING = "7|7|RUNNING\n"
+DRAINED = "n1|drained|sco:i-n1/sco-notice-1 until 2026-11-03T09:05:00Z\n"
+RUNNING = "7|7|RUNNING|n1\n"
 # Stands for the work of a job: on USR1 it writes down what it got and ends, or it has no handler.
 PROCESS = """
 import signal, sys, time
@@ -81,7 +81,7 @@ def changes(session: Session) -> list[list[str]]:
 
 async def test_a_node_is_closed_and_opened_under_its_owner(session: Session) -> None:
     driver = driver_of(session)
-    session.says("sinfo", "idle|none\n")
+    session.says("sinfo", "n1|idle|none\n")
     await driver.cordon(OWNER, UNTIL)
     assert changes(session)[-1][-1] == f"Reason=sco:i-n1/{OWNER} until 2026-11-03T09:05:00Z"
     session.says("sinfo", DRAINED)
@@ -135,7 +135,7 @@ async def test_what_ended_is_requeued_if_it_was_cut_short(
     driver = driver_of(session)
     session.says("squeue", RUNNING)
     await driver.signal(orders(), Deadline())
-    session.says("squeue", f"7|7|{state}\n")
+    session.says("squeue", f"7|7|{state}|n1\n")
     await driver.finish(orders())
     assert (["scontrol", "requeue", "7"] in changes(session)) is requeued
 
@@ -151,9 +151,9 @@ async def test_a_contract_without_restart_never_requeues(session: Session) -> No
 
 
 async def test_an_agent_that_lost_its_memory_still_has_signalled_jobs_requeued(session: Session) -> None:
-    session.says("squeue", "8|8|RUNNING\n")
+    session.says("squeue", "8|8|RUNNING|n1\n")
     await driver_of(session).signal(orders(), Deadline())
-    session.says("squeue", "8|8|FAILED\n")
+    session.says("squeue", "8|8|FAILED|n1\n")
     await driver_of(session).finish(orders())
     assert ["scontrol", "requeue", "8"] in changes(session)
 
@@ -165,7 +165,7 @@ async def test_jobs_that_slurm_has_forgotten_are_left_while_their_processes_run(
 
 
 @pytest.mark.parametrize(
-    ("says", "detail"), [("idle|none\n", "409 not_drained"), ("", "502 slurm: Slurm has no node")]
+    ("says", "detail"), [("n1|idle|none\n", "409 not_drained"), ("", "502 slurm: Slurm has no node")]
 )
 async def test_what_the_forwarder_does_not_do_is_unreachable(
     session: Session, says: str, detail: str
