@@ -16,7 +16,8 @@ Name = Annotated[str, Field(min_length=1, max_length=255)]
 INSTANCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 STREAM = "SCO_LIFECYCLE"
-STREAM_SUBJECTS = ("lifecycle.>",)
+# Two parts after the word: what the control plane says of nodes has more, and goes elsewhere.
+STREAM_SUBJECTS = ("lifecycle.*.*",)
 STREAM_MAX_AGE = timedelta(days=14)
 
 

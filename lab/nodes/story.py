@@ -59,7 +59,7 @@ async def listening(bus: NodeBus) -> AsyncIterator[Heard]:
         inbox_prefix=inbox_prefix(HISTORY).encode(),
     )
     heard = Heard()
-    reader = await client.jetstream().pull_subscribe("lifecycle.>", stream=STREAM)
+    reader = await client.jetstream().pull_subscribe(STREAM_SUBJECTS[0], stream=STREAM)
     task = asyncio.create_task(_take(reader, heard))
     try:
         yield heard
