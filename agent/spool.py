@@ -144,9 +144,10 @@ class Spool:
         except Exception:
             # The thread outlives what nobody foresaw: without it nothing is ever told.
             log.exception("the spool failed in an unforeseen way")
+        self._stats = keeper.stats()
         for ask in asks:
             _answer(ask, keeper)
-        self._stats = keeper.stats()
+            self._stats = keeper.stats()
 
 
 def _answer(ask: _Ask, keeper: Keeper) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from agent.spool_file import COLUMNS, SUFFIXES, SpoolFile, intact
 from agent.spool_policy import Loss, Spooled
 
-BATCH = 200
+BATCH = 500
 
 
 def rescue(path: Path, limit_bytes: int) -> SpoolFile:
@@ -51,8 +51,14 @@ def _readable(path: Path) -> Iterator[Spooled]:
     try:
         with contextlib.suppress(sqlite3.Error):
             db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-        for order in ("ASC", "DESC"):
-            yield from _rows(db, order)
+        reached = 0
+        for event in _rows(db, "ASC"):
+            reached = event.sequence
+            yield event
+        for event in _rows(db, "DESC"):
+            if event.sequence <= reached:
+                break
+            yield event
     finally:
         db.close()
 
