@@ -140,8 +140,10 @@ async def run(plan: Plan) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     agents = [agent_of(node, plan) for node in plan.nodes]
     for agent in agents:
-        # A node of its own has long written something before its first notice; so have these.
-        await agent.writer.run("first", lambda: None)
+        # Threads that write begin with the first write. Starting hundreds in one moment is nothing that the
+        # nodes of a hall do to each other.
+        agent.load()
+        await agent.kept.save()
     running = [asyncio.create_task(agent.run(stop)) for agent in agents]
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from nats.js.client import JetStreamContext
 from lab.relay.admission import HISTORY
 from lab.relay.bus import NodeBus
 from wire.lifecycle import EventType, LifecycleEvent, read_event
-from wire.node import STREAM, inbox_prefix
+from wire.node import STREAM, STREAM_SUBJECTS, inbox_prefix
 
 FETCHED = 500
 FETCH_SECONDS = 1.0
