@@ -6,17 +6,28 @@ Postgres and forgets it with its end, so that a connection never carries one ten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from psycopg import AsyncConnection as Driver
+from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from store import documents
 
 Connection = AsyncConnection
 Engine = AsyncEngine
-__all__ = ["Connection", "Driver", "Engine", "async_url", "create_engine", "driver_of", "of_tenant"]
+__all__ = [
+    "Connection",
+    "Driver",
+    "Engine",
+    "async_url",
+    "create_engine",
+    "driver_of",
+    "of_tenant",
+    "read_once",
+]
 NAME_TENANT = "SELECT set_config('sco.tenant', %(tenant)s, true)"
 TENANT_OPTION = "sco_tenant"
 
@@ -71,6 +82,27 @@ async def driver_of(connection: AsyncConnection) -> Driver:
     """
     if not connection.in_transaction():
         await connection.begin()
+    return await _under(connection)
+
+
+async def read_once(engine: AsyncEngine, statement: str, named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of one statement, which sees the rows of the engine's tenant; one exchange with the database.
+
+    The transaction begins, names its tenant, and ends in the same exchange. Errors are the driver's own.
+    """
+    tenant_id = engine.sync_engine.get_execution_options().get(TENANT_OPTION)
+    async with engine.connect() as connection:
+        driver = await _under(connection)
+        async with driver.cursor(binary=True, row_factory=dict_row) as rows:
+            async with driver.pipeline():
+                if tenant_id is not None:
+                    await driver.execute(NAME_TENANT, {"tenant": tenant_id})
+                await rows.execute(statement, named)
+                await driver.execute("COMMIT")
+            return await rows.fetchall()
+
+
+async def _under(connection: AsyncConnection) -> Driver:
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection
     assert isinstance(driver, Driver)
