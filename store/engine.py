@@ -7,6 +7,7 @@ Postgres and forgets it with its end, so that a connection never carries one ten
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from store import documents
+from store.lost_connections import replace_lost
 
 Connection = AsyncConnection
 Engine = AsyncEngine
@@ -50,7 +52,6 @@ def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> 
         async_url(dsn),
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,
         pool_recycle=600,
         pool_timeout=10,
         hide_parameters=True,
@@ -58,10 +59,13 @@ def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> 
         json_deserializer=documents.loads,
         connect_args={"connect_timeout": 5, "application_name": "sco", **as_role},
     )
+    replace_lost(engine)
     sa.event.listen(engine.sync_engine, "begin", _name_tenant)
     return engine
 
 
+# Made for each request otherwise, which costs as much as routing it.
+@lru_cache(maxsize=256)
 def of_tenant(engine: AsyncEngine, tenant_id: str) -> AsyncEngine:
     """The same engine and connections, whose transactions see the rows of one tenant."""
     return engine.execution_options(**{TENANT_OPTION: tenant_id})
