@@ -6,6 +6,7 @@ was checked when it was stored. The views describe it; that they describe it rig
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,8 +21,8 @@ from domain.reasons import REASON_TEXT
 from store.pool_reads import MODEL_COLUMNS, TOLD_COLUMNS, PoolRow
 
 Document = dict[str, Any]
+MODEL_LISTS = tuple(f"model_{name}" for name in MODEL_COLUMNS)
 NAMES = tuple((name, to_camel(name)) for name in TOLD_COLUMNS)
-MODEL_NAMES = tuple(to_camel(name) for name in MODEL_COLUMNS)
 
 
 class Teller:
@@ -38,7 +39,10 @@ class Teller:
         blocked = live_of(_pulse(row), now=self._now, staleness=self._staleness).blocked
         document: Document = {alias: row[name] for name, alias in NAMES}
         document["freeInstances"] = row["free"]
-        document["cachedModels"] = [dict(zip(MODEL_NAMES, one, strict=True)) for one in _models(row)]
+        document["cachedModels"] = [
+            {"model": model, "vramGb": vram_gb, "state": state, "loadedAt": loaded_at, "lastUsedAt": used_at}
+            for model, vram_gb, state, loaded_at, used_at in _models(row)
+        ]
         document["placeable"] = blocked is None
         document["notPlaceableReason"] = blocked
         document["notPlaceableText"] = None if blocked is None else REASON_TEXT[blocked]
@@ -69,9 +73,9 @@ def _pulse(row: PoolRow) -> PoolPulse:
     return PoolPulse(row["free"], row["state"], row["standing"], row["degraded"], row["reported_at"])
 
 
-def _models(row: PoolRow) -> Any:
+def _models(row: PoolRow) -> Iterator[Any]:
     """A tuple of `MODEL_COLUMNS` for each model."""
-    return zip(*(row[f"model_{name}"] or () for name in MODEL_COLUMNS), strict=True)
+    return zip(*(row[name] or () for name in MODEL_LISTS), strict=True)
 
 
 def _held(row: PoolRow) -> Held:
