@@ -45,13 +45,16 @@ def async_url(dsn: str) -> sa.URL:
 def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> AsyncEngine:
     """An engine for this process. Connections that died with the server are replaced before use.
 
-    `role` is one that the login belongs to and works as; without it the login works as itself.
+    It has at most twice `pool_size` connections. `role` is one that the login belongs to and works as;
+    without it the login works as itself.
     """
     as_role = {} if role is None else {"options": f"-c role={role}"}
     engine = create_async_engine(
         async_url(dsn),
-        pool_size=pool_size,
-        max_overflow=pool_size,
+        # All are kept: a connection closed after its use would have to be opened again under load.
+        pool_size=2 * pool_size,
+        max_overflow=0,
+        pool_use_lifo=True,
         pool_recycle=600,
         pool_timeout=10,
         hide_parameters=True,
