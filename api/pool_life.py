@@ -18,14 +18,15 @@ from api import problems
 from api.deps import Deps, PoolPath, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
+from api.pool_answers import Teller
 from api.pools import POOLS, EndpointRef, FullPrice, PoolView, Price, pool_views, require_endpoint
 from api.problems import Kind, Problem, Refused
-from api.shapes import MAX_COUNT, Body, View, Whole, json_answer, json_text
+from api.shapes import MAX_COUNT, Body, View, Whole, json_text, plain_answer
 from api.versions import IfMatch, Matching, etag, matched
 from domain.ids import pool_drain_workflow_id
 from domain.pool import Name, Pool, PoolFacts, PoolState
 from domain.pool_life import Held, LifeRefusal, PoolAction, Refusal, allowed_actions
-from store import pool_life, registry
+from store import pool_life, pool_reads, registry
 from store.engine import Connection
 from store.idempotency import Answer
 from store.pool_life import Stepped
@@ -118,10 +119,8 @@ async def pool_detail(connection: Connection, deps: Deps, tenant_id: str, pool: 
 @router.get("/{poolId}", response_model=PoolDetail)
 async def get_pool(pool_id: PoolPath, deps: Uses, tenant_id: Tenant, owner_id: OwnerQuery = None) -> Response:
     """One pool, with what it holds; its ETag is for If-Match. Another owner's is found where it is shared."""
-    async with deps.snapshot() as connection:
-        pool = await registry.find_readable(connection, tenant_id, owner_id or tenant_id, pool_id)
-        detail = await pool_detail(connection, deps, tenant_id, pool)
-    return json_answer(detail, {"ETag": etag(pool.version)})
+    row = await pool_reads.find_readable(deps.engine, tenant_id, owner_id or tenant_id, pool_id)
+    return plain_answer(Teller(deps, tenant_id).detail(row), {"ETag": etag(row["version"])})
 
 
 @router.patch("/{poolId}", response_model=PoolDetail)

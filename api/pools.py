@@ -15,8 +15,9 @@ from api import problems
 from api.deps import Deps, Tenant, Uses
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
+from api.pool_answers import Teller
 from api.problems import Problem
-from api.shapes import Body, Flag, Line, PlainDecimal, View, Whole, json_answer, json_text
+from api.shapes import Body, Flag, Line, PlainDecimal, View, Whole, json_text, plain_answer
 from api.versions import etag
 from domain.placement.liveness import PoolPulse, live_of
 from domain.pool import (
@@ -34,7 +35,7 @@ from domain.pool import (
 from domain.reasons import REASON_TEXT, Reason
 from domain.serving.endpoint import MAX_LENGTH, EndpointRefusal, read_endpoint
 from domain.serving.health import Health
-from store import decisions, outbox, pool_models, registry
+from store import decisions, outbox, pool_models, pool_reads, registry
 from store.engine import Connection
 from store.idempotency import Answer
 from store.pool_models import VisibleModel
@@ -307,10 +308,9 @@ async def list_pools(query: Annotated[PoolQuery, Query()], deps: Uses, tenant_id
     """Own pools and shared ones in the order of their ids, a page at a time."""
     listing = listing_key("pools", query.filter)
     pool_id, _, owner_id = after_of(query.page_token, listing).partition(" ")
-    async with deps.snapshot() as connection:
-        found = await registry.list_readable(
-            connection, tenant_id, query.filter, after=(pool_id, owner_id), limit=query.page_size + 1
-        )
-        page, token = cut(found, query, listing, lambda pool: f"{pool.pool_id} {pool.tenant_id}")
-        views = await pool_views(connection, deps, tenant_id, page)
-    return json_answer(PoolPage.model_construct(items=views, next_page_token=token))
+    found = await pool_reads.list_readable(
+        deps.engine, tenant_id, query.filter, after=(pool_id, owner_id), limit=query.page_size + 1
+    )
+    page, token = cut(found, query, listing, lambda row: f"{row['pool_id']} {row['tenant_id']}")
+    teller = Teller(deps, tenant_id)
+    return plain_answer({"items": [teller.pool(row) for row in page], "nextPageToken": token})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
 
+import orjson
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -88,3 +90,15 @@ def json_answer(view: View, headers: dict[str, str] | None = None) -> Response:
 def json_text(view: View) -> str:
     """A view as the JSON that is sent."""
     return view.model_dump_json(by_alias=True)
+
+
+def plain_answer(document: Mapping[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """The JSON of plain values, written as that of a view is; their names are those that are sent."""
+    content = orjson.dumps(document, default=_as_text, option=orjson.OPT_UTC_Z)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no place in an answer")

@@ -6,17 +6,30 @@ Postgres and forgets it with its end, so that a connection never carries one ten
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 from psycopg import AsyncConnection as Driver
+from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from store import documents
+from store.lost_connections import replace_lost
 
 Connection = AsyncConnection
 Engine = AsyncEngine
-__all__ = ["Connection", "Driver", "Engine", "async_url", "create_engine", "driver_of", "of_tenant"]
+__all__ = [
+    "Connection",
+    "Driver",
+    "Engine",
+    "async_url",
+    "create_engine",
+    "driver_of",
+    "of_tenant",
+    "read_once",
+]
 NAME_TENANT = "SELECT set_config('sco.tenant', %(tenant)s, true)"
 TENANT_OPTION = "sco_tenant"
 
@@ -32,14 +45,16 @@ def async_url(dsn: str) -> sa.URL:
 def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> AsyncEngine:
     """An engine for this process. Connections that died with the server are replaced before use.
 
-    `role` is one that the login belongs to and works as; without it the login works as itself.
+    It has at most twice `pool_size` connections. `role` is one that the login belongs to and works as;
+    without it the login works as itself.
     """
     as_role = {} if role is None else {"options": f"-c role={role}"}
     engine = create_async_engine(
         async_url(dsn),
-        pool_size=pool_size,
-        max_overflow=pool_size,
-        pool_pre_ping=True,
+        # All are kept: a connection closed after its use would have to be opened again under load.
+        pool_size=2 * pool_size,
+        max_overflow=0,
+        pool_use_lifo=True,
         pool_recycle=600,
         pool_timeout=10,
         hide_parameters=True,
@@ -47,10 +62,13 @@ def create_engine(dsn: str, *, pool_size: int = 10, role: str | None = None) -> 
         json_deserializer=documents.loads,
         connect_args={"connect_timeout": 5, "application_name": "sco", **as_role},
     )
+    replace_lost(engine)
     sa.event.listen(engine.sync_engine, "begin", _name_tenant)
     return engine
 
 
+# Made for each request otherwise, which costs as much as routing it.
+@lru_cache(maxsize=256)
 def of_tenant(engine: AsyncEngine, tenant_id: str) -> AsyncEngine:
     """The same engine and connections, whose transactions see the rows of one tenant."""
     return engine.execution_options(**{TENANT_OPTION: tenant_id})
@@ -71,6 +89,27 @@ async def driver_of(connection: AsyncConnection) -> Driver:
     """
     if not connection.in_transaction():
         await connection.begin()
+    return await _under(connection)
+
+
+async def read_once(engine: AsyncEngine, statement: str, named: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of one statement, which sees the rows of the engine's tenant; one exchange with the database.
+
+    The transaction begins, names its tenant, and ends in the same exchange. Errors are the driver's own.
+    """
+    tenant_id = engine.sync_engine.get_execution_options().get(TENANT_OPTION)
+    async with engine.connect() as connection:
+        driver = await _under(connection)
+        async with driver.cursor(binary=True, row_factory=dict_row) as rows:
+            async with driver.pipeline():
+                if tenant_id is not None:
+                    await driver.execute(NAME_TENANT, {"tenant": tenant_id})
+                await rows.execute(statement, named)
+                await driver.execute("COMMIT")
+            return await rows.fetchall()
+
+
+async def _under(connection: AsyncConnection) -> Driver:
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection
     assert isinstance(driver, Driver)

@@ -186,18 +186,11 @@ async def list_pools(
 
 
 async def list_readable(
-    connection: Connection,
-    tenant_id: str,
-    wanted: PoolFilter,
-    *,
-    after: tuple[str, str] = ("", ""),
-    limit: int = 1000,
+    connection: Connection, tenant_id: str, wanted: PoolFilter, *, limit: int = 1000
 ) -> list[Pool]:
-    """The tenant's own pools and the shared ones, by pool id and owner; the first after the pair `after`."""
-    key = sa.tuple_(pools.c.pool_id, pools.c.tenant_id)
-    query = _wanted(wanted).where(_readable_by(tenant_id), key > sa.tuple_(*map(sa.literal, after)))
-    rows = (await connection.execute(query.order_by(*key.clauses).limit(limit))).mappings()
-    return [_pool(row) for row in rows]
+    """The tenant's own pools and the shared ones, by pool id and owner."""
+    query = _wanted(wanted).where(_readable_by(tenant_id)).order_by(pools.c.pool_id, pools.c.tenant_id)
+    return [_pool(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
 
 async def find_readable(connection: Connection, tenant_id: str, owner_id: str, pool_id: str) -> Pool:

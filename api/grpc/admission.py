@@ -15,8 +15,14 @@ from contextlib import asynccontextmanager
 from grpc import StatusCode
 
 from api.grpc.calls import Refused
+from api.grpc.refusals import BUSY
 
 Turn = asyncio.Future[None]
+
+
+def busy() -> Refused:
+    """What a call beyond the limits is told."""
+    return Refused(StatusCode.RESOURCE_EXHAUSTED, BUSY, retry=True)
 
 
 class Admission:
@@ -33,6 +39,13 @@ class Admission:
     def waiting(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
+    def is_full(self, tenant_id: str | None) -> bool:
+        """Whether a call of this tenant would be refused; None stands for one who is not known yet."""
+        if self._busy < self._at_once:
+            return False
+        own = () if tenant_id is None else self._queues.get(tenant_id, ())
+        return self.waiting >= self._most_waiting or len(own) >= self._tenant_share
+
     @asynccontextmanager
     async def turn(self, tenant_id: str) -> AsyncIterator[None]:
         """Wait for a turn and keep it until the end of the block; `Refused` where the queue is full."""
@@ -46,9 +59,8 @@ class Admission:
             self._pass_on()
 
     async def _wait(self, tenant_id: str) -> None:
-        own = self._queues.get(tenant_id, ())
-        if self.waiting >= self._most_waiting or len(own) >= self._tenant_share:
-            raise Refused(StatusCode.RESOURCE_EXHAUSTED, "the service is busy; send it again", retry=True)
+        if self.is_full(tenant_id):
+            raise busy()
         turn: Turn = asyncio.get_running_loop().create_future()
         self._queues.setdefault(tenant_id, deque()).append(turn)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -12,7 +12,7 @@ import grpc
 from grpc import RpcMethodHandler, StatusCode
 from grpc.aio import ServerInterceptor
 
-from api.grpc.admission import Admission, Places
+from api.grpc.admission import Admission, Places, busy
 from api.grpc.calls import REQUEST_ID, Call, Refused, call_of, refuse
 from api.grpc.deadline import ends_in
 from api.grpc.messages import NO_MESSAGE, Unreadable, serializers
@@ -20,14 +20,15 @@ from api.grpc.observe import GrpcMetrics, log_failed
 from api.grpc.refusals import LATE, refusal_of, unforeseen
 from api.grpc.side_door import OPEN_SERVICES, side_door
 from api.grpc.sign_in import Callers
+from api.grpc.workroom import Work
 from api.sign_in.principal import Need
 
 # The class knows its types only to a type checker.
 Handler: TypeAlias = "RpcMethodHandler[Any, Any]"
 Lookup = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
-# What a method does with a message, or with a stream of them; and the same with what it works on at hand.
-Method = Callable[[Any, Call], Awaitable[Any]]
-Work = Callable[[Call], Awaitable[Any]]
+# What a method does with a message, or with a stream of them; and all that is done about one call.
+Method = Callable[[Any, Call], Coroutine[Any, Any, Any]]
+Answering = Callable[[Call], Awaitable[Any]]
 
 
 class Rooms(NamedTuple):
@@ -41,16 +42,18 @@ class Rooms(NamedTuple):
 class Door(ServerInterceptor):
     """Wraps every method. `needs` says by full name what each needs of its caller; others are not served.
 
-    Methods are given the `Call` in the place of the library's context.
+    Methods are given the `Call` in the place of the library's context. `work` is where single calls are
+    worked on, so that this loop has time for those that come.
     """
 
     def __init__(
-        self, needs: Mapping[str, Need], callers: Callers, rooms: Rooms, metrics: GrpcMetrics
+        self, needs: Mapping[str, Need], callers: Callers, rooms: Rooms, metrics: GrpcMetrics, work: Work
     ) -> None:
         self._needs = needs
         self._callers = callers
         self._rooms = rooms
         self._metrics = metrics
+        self._work = work
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -62,7 +65,27 @@ class Door(ServerInterceptor):
             if handler is None:
                 return None
             self._wrapped[name] = self._wrap(name, handler)
-        return self._wrapped[name]
+        wrapped = self._wrapped[name]
+        if name in self._needs and not wrapped.request_streaming:
+            tenant_id = self._callers.tenant_of(handler_call_details.invocation_metadata)
+            if self._rooms.admission.is_full(tenant_id):
+                return self._turned_away(name)
+        return wrapped
+
+    def _turned_away(self, full_name: str) -> Handler:
+        """A handler that refuses a call. It is one for streams, for these need not be read first.
+
+        Under overload most calls end here, so this costs a fraction of what verifying their tokens would.
+        """
+        method = full_name.rpartition("/")[2]
+
+        async def refused(_requests: Any, context: Any) -> Any:
+            call, full = call_of(method, context), busy()
+            log_failed(call, full, full)
+            self._metrics.answered(call, full.code, stream=False)
+            await refuse(context, full, call.request_id)
+
+        return grpc.stream_unary_rpc_method_handler(refused)
 
     def _wrap(self, full_name: str, handler: Handler) -> Handler:
         service, _, name = full_name.removeprefix("/").rpartition("/")
@@ -77,34 +100,34 @@ class Door(ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(single, **serializers(handler))
 
     async def _single(self, name: str, need: Need, method: Method, request: Any, context: Any) -> Any:
-        async def work(call: Call) -> Any:
+        async def answering(call: Call) -> Any:
             if isinstance(request, Unreadable):
                 raise NO_MESSAGE
             seconds = call.seconds_left()
             if seconds <= 0:
                 raise Refused(StatusCode.DEADLINE_EXCEEDED, LATE)
             async with _deadline(seconds), self._rooms.admission.turn(call.who.tenant_id):
-                return await method(request, call)
+                return await self._work(method(request, call))
 
-        return await self._answered(name, need, work, context)
+        return await self._answered(name, need, answering, context)
 
     async def _stream(self, name: str, need: Need, method: Method, requests: Any, context: Any) -> Any:
-        async def work(call: Call) -> Any:
+        async def answering(call: Call) -> Any:
             async with self._rooms.streams.taken(call.who.tenant_id):
                 with self._metrics.streams.track_inprogress():
                     return await method(requests, call)
 
-        return await self._answered(name, need, work, context, stream=True)
+        return await self._answered(name, need, answering, context, stream=True)
 
     async def _answered(
-        self, name: str, need: Need, work: Work, context: Any, *, stream: bool = False
+        self, name: str, need: Need, answering: Answering, context: Any, *, stream: bool = False
     ) -> Any:
         call = call_of(name, context)
         context.set_trailing_metadata(((REQUEST_ID, call.request_id),))
         code = StatusCode.CANCELLED
         try:
             call.principal = await self._callers.principal_of(call, need)
-            answer = await work(call)
+            answer = await answering(call)
             code = StatusCode.OK
             return answer
         except Exception as error:

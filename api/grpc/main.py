@@ -31,6 +31,7 @@ from api.grpc.health import Health
 from api.grpc.reporting import StoreReporting
 from api.grpc.server import SERVICE, GrpcServer
 from api.grpc.settings import GrpcSettings, TlsRefused, told
+from api.grpc.workroom import Workroom, workroom
 from api.sign_in.setup import verifier_of
 from store.engine import Engine, create_engine
 from store.roles import TENANT_ROLE, WrongRole, require_role
@@ -86,21 +87,22 @@ async def serve(settings: GrpcSettings, stop: asyncio.Event) -> None:
     )
     bound_statements(engine)
     async with AsyncExitStack() as opened:
-        opened.push_async_callback(engine.dispose)
+        room = await opened.enter_async_context(workroom())
+        opened.push_async_callback(lambda: room(engine.dispose()))
         placing = ModelPlacing(
             engine,
             policy=policy,
             now=_now,
             secrets=_secrets(settings, opened),
-            starter=ModelPlacementStarter(await _temporal(settings)),
+            starter=ModelPlacementStarter(await room(_temporal(settings))),
         )
-        opened.push_async_callback(placing.settle)
+        opened.push_async_callback(lambda: room(placing.settle()))
         if settings.grpc_metrics_port:
             exposed, _ = start_http_server(settings.grpc_metrics_port, LOOPBACK, REGISTRY)
             opened.callback(exposed.shutdown)
-        if not await _database_answers(engine, stop):
+        if not await _database_answers(engine, stop, room):
             return
-        health = Health(lambda: require_role(engine, TENANT_ROLE), (SERVICE,))
+        health = Health(lambda: room(require_role(engine, TENANT_ROLE)), (SERVICE,))
         server = GrpcServer(
             placing=placing,
             reporting=StoreReporting(engine, policy, _now),
@@ -108,6 +110,7 @@ async def serve(settings: GrpcSettings, stop: asyncio.Event) -> None:
             health=health,
             registry=REGISTRY,
             now=_now,
+            work=room,
         )
         port = await server.start(settings.address, credentials)
         log.info("serving", host=settings.grpc_host, port=port, tls=credentials is not None)
@@ -136,11 +139,11 @@ def _secrets(settings: GrpcSettings, opened: AsyncExitStack) -> OpenBaoSecrets |
     return secrets
 
 
-async def _database_answers(engine: Engine, stop: asyncio.Event) -> bool:
+async def _database_answers(engine: Engine, stop: asyncio.Event, room: Workroom) -> bool:
     """Wait for Postgres, however long it is away; False where the process is to stop before."""
     while not stop.is_set():
         try:
-            await require_role(engine, TENANT_ROLE)
+            await room(require_role(engine, TENANT_ROLE))
             return True
         except (SQLAlchemyError, OSError) as error:
             log.warning("database_unreachable", error=type(error).__name__)

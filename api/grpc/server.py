@@ -23,6 +23,7 @@ from api.grpc.ports import Placing, Reporting, Verifier
 from api.grpc.reports import IDLE_SECONDS, Streams
 from api.grpc.service import NEEDS, ComputePools
 from api.grpc.sign_in import Callers
+from api.grpc.workroom import Work, here
 from api.sign_in.guard import SignInMetrics
 from domain.serving.utilization import UtilizationReport
 from wire.proto import control_pb2 as pb
@@ -71,12 +72,15 @@ class GrpcServer:
     registry: CollectorRegistry
     now: Callable[[], datetime]
     limits: Limits = field(default_factory=Limits)
+    work: Work = here
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         """Serve at `host:port`; returns the port. Raises RuntimeError where the address is taken."""
         metrics = GrpcMetrics(self.registry)
         self._stopping = asyncio.Event()
-        batches: Batches[UtilizationReport] = Batches(self.reporting.utilization)
+        batches: Batches[UtilizationReport] = Batches(
+            lambda tenant_id, reports: self.work(self.reporting.utilization(tenant_id, reports))
+        )
         streams = Streams(batches, metrics, self.now, self._stopping, self.limits.idle_seconds)
         self._server = self._made(metrics)
         # The door gives methods a `Call` where the library's servicers have a context.
@@ -109,7 +113,7 @@ class GrpcServer:
         needs = {f"/{SERVICE}/{method}": need for method, need in NEEDS.items()}
         callers = Callers(self.verifier, SignInMetrics(self.registry))
         return grpc.aio.server(
-            interceptors=(Door(needs, callers, rooms, metrics),),
+            interceptors=(Door(needs, callers, rooms, metrics, self.work),),
             options=OPTIONS,
             maximum_concurrent_rpcs=limits.most_calls,
         )

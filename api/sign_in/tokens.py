@@ -6,6 +6,7 @@ allowed here, and nothing else in it is believed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -35,6 +36,8 @@ TYPES = frozenset({"at+jwt", "application/at+jwt", "jwt"})
 # Headers that bring their own key or ask for a rule of their own.
 FORBIDDEN_HEADERS = frozenset({"jku", "jwk", "x5u", "x5c", "crit", "b64", "cty", "zip", "enc"})
 MAX_KID = 256
+# Tokens whose signatures need not be verified again: a caller sends its own with each request.
+MAX_PROVEN = 1024
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
@@ -55,6 +58,7 @@ class TokenVerifier:
         self._trust = trust
         self._keys = keys
         self._now = now
+        self._proven = _Proven()
 
     async def verify(self, token: str) -> Principal:
         """The principal of a token. Raises `TokenRefused`, or `KeysUnavailable` where no key is at hand."""
@@ -65,7 +69,7 @@ class TokenVerifier:
         """What a token says, once its signature, issuer, audience and times are verified."""
         header = _header_of(token)
         key = await self._key_for(header)
-        claims = Claims.read(_document(_payload(token, key)))
+        claims = self._proven.claims_of(token, key)
         self._check(claims)
         return claims
 
@@ -90,6 +94,27 @@ class TokenVerifier:
             raise TokenRefused(Reason.EXPIRED)
         if any(moment > now + leeway for moment in (claims.issued_at, claims.not_before) if moment):
             raise TokenRefused(Reason.NOT_YET_VALID)
+
+
+class _Proven:
+    """What tokens say whose signatures were verified: a caller sends its own with each request.
+
+    That a key signed a token stays true; whether the key is still the issuer's, and the token still good, is
+    asked each time. Tokens are known by their digests, so that none is kept, and a refusal is not remembered.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Key, Claims]] = {}
+
+    def claims_of(self, token: str, key: Key) -> Claims:
+        digest = hashlib.sha256(token.encode()).digest()
+        proved_by, claims = self._known.get(digest, (None, None))
+        if claims is None or proved_by is not key:
+            claims = Claims.read(_document(_payload(token, key)))
+            self._known[digest] = (key, claims)
+            if len(self._known) > MAX_PROVEN:
+                del self._known[next(iter(self._known))]
+        return claims
 
 
 class _OnlyOurs(jws.JWSRegistry):

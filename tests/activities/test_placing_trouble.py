@@ -218,7 +218,7 @@ async def test_a_database_that_restarted_is_found_again(opened: Placer) -> None:
     await opened.estate.claim(6, name)
     async with opened.estate.engine.connect() as connection:
         await connection.exec_driver_sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert (await opened.decide(name)).placed_units == 6

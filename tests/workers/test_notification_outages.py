@@ -102,7 +102,7 @@ async def test_a_database_that_is_away_only_delays(office: PostOffice) -> None:
             await office.publish(message("instance.delete.end", each))
             async with office.estate.engine.connect() as connection:
                 await connection.exec_driver_sql(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
         await office.emptied()

@@ -111,7 +111,7 @@ async def test_lost_database_sessions_only_delay(post: EventPost, engine: Engine
             await post.write_many(20)
             async with engine.connect() as connection:
                 await connection.exec_driver_sql(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
         await post.emptied()

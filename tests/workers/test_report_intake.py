@@ -216,7 +216,7 @@ async def test_connections_that_die_with_the_database_are_replaced(agents: Agent
             await agents.say_until_heard()
             async with agents.pools.engine.connect() as connection:
                 await connection.exec_driver_sql(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
         await agents.say_until_heard()

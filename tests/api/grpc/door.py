@@ -21,6 +21,7 @@ from api.grpc.health import Health
 from api.grpc.ports import Placing
 from api.grpc.reporting import StoreReporting
 from api.grpc.server import SERVICE, GrpcServer, Limits
+from api.grpc.workroom import Work, here
 from store.engine import Engine
 from store.roles import TENANT_ROLE, require_role
 from tests.activities.model_placing import ACME, MODEL, ServingEstate
@@ -131,6 +132,7 @@ async def grpc_door(
     *,
     limits: Limits | None = None,
     placing: Placing | None = None,
+    work: Work = here,
 ) -> AsyncIterator[GrpcDoor]:
     bound_statements(engine)
     serving = ServingEstate(owner, engine, clock)
@@ -143,6 +145,7 @@ async def grpc_door(
         registry=registry,
         now=clock,
         limits=limits or Limits(),
+        work=work,
     )
     port = await server.start("127.0.0.1:0", None)
     address = f"127.0.0.1:{port}"

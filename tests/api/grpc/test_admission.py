@@ -128,6 +128,25 @@ async def test_turns_outlive_whoever_gives_up() -> None:
             await waiting
 
 
+async def test_whom_it_would_refuse() -> None:
+    admission = Admission(at_once=1, most_waiting=4)
+    assert not admission.is_full("a")
+    async with held(admission, "a") as work:
+        assert not admission.is_full("a")
+        waiting = await work.start("a", "a")
+        assert (admission.is_full("a"), admission.is_full("b"), admission.is_full(None)) == (
+            True,
+            False,
+            False,
+        )
+        waiting += await work.start("b", "c")
+        assert admission.is_full("d")
+        assert admission.is_full(None)
+        work.let_go.set()
+        await asyncio.gather(*waiting)
+    assert not admission.is_full("a")
+
+
 async def test_open_streams_are_bounded_for_each_tenant_and_for_all() -> None:
     places = Places(4)
     async with places.taken("a"), places.taken("a"):

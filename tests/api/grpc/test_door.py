@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -166,6 +167,26 @@ async def test_more_callers_than_are_let_in_are_refused_and_the_rest_is_served(
 async def ended(call: Any) -> StatusCode:
     code: StatusCode = await call.code()
     return code
+
+
+async def test_nobody_is_asked_for_a_token_while_there_is_no_room(hindered: HinderedDoor) -> None:
+    door, obstacle = hindered.door, hindered.obstacle
+    unsigned = partial(door.calls.Place, asked(), timeout=20)
+    await refused(unsigned(), StatusCode.UNAUTHENTICATED)
+    obstacle.gate.clear()
+    calls = [
+        door.calls.Place(asked(), metadata=door.signed(tenant), timeout=20)
+        for tenant in ("acme", "globex", "initech", "umbrella", "hooli", "stark")
+    ]
+    settled = [asyncio.ensure_future(ended(call)) for call in calls]
+
+    async def full() -> bool:
+        return await ended(unsigned()) is StatusCode.RESOURCE_EXHAUSTED
+
+    await until(full)
+    obstacle.gate.set()
+    assert set(await asyncio.gather(*settled)) == {StatusCode.OK}
+    await refused(unsigned(), StatusCode.UNAUTHENTICATED)
 
 
 async def test_who_is_refused_is_told_when_to_come_again(hindered: HinderedDoor) -> None:
