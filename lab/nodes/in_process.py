@@ -30,7 +30,6 @@ from lab.nodes.workloads import ENDS_BY_ITSELF, STAMP_FILE, Kind, Stamp
 from wire.bundle import DrainOrders
 
 READY = "ready"
-SWITCH_SECONDS = 0.0005
 WORK = "in_process"
 
 
@@ -155,8 +154,6 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True, help="JSON file with the nodes to run")
     plan = Plan.model_validate_json(parser.parse_args().plan.read_bytes())
     logging.basicConfig(level=logging.ERROR)
-    # Many agents' threads share one interpreter here: none of them may wait long for its turn.
-    sys.setswitchinterval(SWITCH_SECONDS)
     uvloop.run(run(plan))
     return 0
 
