@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pydantic import Field
 
+from agent.boot import read_boot_copy
 from agent.bounded import describe
 from agent.files import Writer, read_bounded, write_atomic
 from agent.metrics import AgentMetrics
@@ -85,7 +86,8 @@ class BundleStore:
             if raw is None or path is None:
                 continue
             keys = self._pinned.of_disk() if self._pinned else _own_keys(raw)
-            refusal = self._take(raw, keys, newer_than=0)
+            # What was launched with, or kept before anything newer came, is signed for the batch.
+            refusal = self._take(raw, keys, read_boot_copy(raw, KeyRing(keys), self._instance_id))
             if refusal is None:
                 return
             log.warning("%s is refused as %s: %s", path, refusal.reason, refusal.detail)
@@ -97,7 +99,7 @@ class BundleStore:
         if self._pinned is not None:
             # What the disk lost may come again, and nothing older than it.
             floor = max(floor, self._pinned.version - 1)
-        refusal = self._take(raw, keys, newer_than=floor)
+        refusal = self._take(raw, keys, read_bundle(raw, KeyRing(keys), self._instance_id, floor))
         if refusal is None:
             await self._writer.run(CURRENT, lambda: self._keep(raw, before))
         return refusal
@@ -113,8 +115,7 @@ class BundleStore:
         """How long ago the bundle in force was issued; None without one."""
         return (now - self.bundle.issued_at).total_seconds() if self.bundle else None
 
-    def _take(self, raw: bytes, keys: dict[str, str], newer_than: int) -> BundleRefusal | None:
-        read = read_bundle(raw, KeyRing(keys), self._instance_id, newer_than)
+    def _take(self, raw: bytes, keys: dict[str, str], read: Bundle | BundleRefusal) -> BundleRefusal | None:
         if isinstance(read, BundleRefusal):
             self._metrics.bundles_refused.labels(read.reason).inc()
             return read

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from agent.boot import read_boot_copy
+from tests.agent.rig import BUNDLE_KEY, bundle, letter, node, notice, until
 from tests.wire.letters import BUNDLE, KEY, NEXT_KEY, RING, spoiled
 from wire.bundle import Bundle, BundleRefusal, BundleRefusedAs, write_bundle
 
@@ -51,3 +53,16 @@ def test_a_spoiled_copy_says_nothing_else() -> None:
 )
 def test_what_nobody_signed_is_refused(raw: bytes) -> None:
     assert not isinstance(read_boot_copy(raw, RING, "server-9"), Bundle)
+
+
+def test_an_agent_drains_with_nothing_but_the_copy_for_its_batch_on_disk(tmp_path: Path) -> None:
+    with node(tmp_path / "n") as one:
+        one.launch_bundle.write_bytes(write_bundle(bundle(BATCH), BUNDLE_KEY))
+        one.settings["SCO_AGENT_BUS_SERVERS"] = "nats://127.0.0.1:9"
+        work = one.work("checkpoints")
+        one.start()
+        one.metadata.letters = [letter(notice(one.instance_id))]
+        until(lambda: one.phase() == "finished")
+        assert work.said("SIGUSR1")
+        assert one.story() == ["notice", "signalled", "work_ended", "drained"]
+        assert {event["instanceId"] for event in one.events()} == {one.instance_id}

@@ -14,6 +14,7 @@ from wire.bundle import write_bundle
 from wire.signing import SigningKey
 
 NEW_KEY = key("bundles-2")
+BATCH = "b-" + "0f" * 16
 
 
 def store(folder: Path, boot_copy: Path | None = None) -> BundleStore:
@@ -71,6 +72,23 @@ async def test_a_node_that_lost_its_newest_bundle_takes_it_again_and_nothing_old
     assert replayed is not None
     assert replayed.reason == "older"
     assert await again.offer(signed(5)) is None
+
+
+async def test_the_launch_copy_of_a_batch_is_this_nodes_and_outlives_the_loss_of_newer_ones(
+    tmp_path: Path,
+) -> None:
+    launch = tmp_path / "launch.json"
+    launch.write_bytes(write_bundle(bundle(BATCH), BUNDLE_KEY))
+    one = store(tmp_path, launch)
+    assert one.bundle is not None
+    assert one.bundle.instance_id == "i-1"
+    foreign = await one.offer(write_bundle(bundle(BATCH, version=2), BUNDLE_KEY))
+    assert foreign is not None
+    assert foreign.reason == "foreign"
+    assert await one.offer(signed(2)) is None
+    launch.unlink()
+    (tmp_path / CURRENT).write_bytes(b"{")
+    assert store(tmp_path, launch).version == 1
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def test_the_unit_starts_the_agent_before_work_lands_and_never_gives_up() -> Non
     assert said["Service.NoNewPrivileges"] == ["yes"]
     assert said["Service.ProtectSystem"] == ["strict"]
     assert "CAP_KILL" in said["Service.CapabilityBoundingSet"][0]
+    assert said["Service.EnvironmentFile"] == ["-/etc/sco-agent/environment"]
     assert said["Service.ExecStart"][0].endswith(" -m agent.main")
 
 
