@@ -60,11 +60,15 @@ class _Kept(BaseModel):
 
 
 class Drain(_Kept):
-    """One drain. Moments are seconds on the steady clock of the machine's start that `Saved` names."""
+    """One drain. Moments are seconds on the steady clock of the machine's start that `Saved` names.
+
+    `heard_by` is the way by which the notice came.
+    """
 
     notice: Notice
     orders: DrainOrders
     owner: str
+    heard_by: str | None = None
     phase: Phase = Phase.HEARD
     route: Route | None = None
     heard_at: float

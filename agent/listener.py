@@ -23,6 +23,8 @@ from wire.notices import Notice, NoticeRefusal, read_notice
 TOLD_PER_MINUTE = 10
 MINUTE_SECONDS = 60.0
 REMEMBERED_LETTERS = 256
+# Of a notice that begins no drain: it is new, or still stands.
+NOTED = frozenset({Verdict.NOTE, Verdict.REPEATED})
 log = logging.getLogger("sco.agent")
 
 
@@ -78,21 +80,25 @@ class Listener:
             if source is Source.PUSH or decision.verdict is Verdict.STALE:
                 self._refuse(raw, source, decision.verdict, f"notice {notice.notice_id}")
         elif decision.verdict is not Verdict.REPEATED:
-            self._follow(notice, decision)
+            self._follow(notice, decision, source)
+        if notice.deadline is not None and decision.verdict in NOTED:
+            # Repeated: after a restart nothing else says that an advisory notice stands.
+            self._drains.note(notice)
 
-    def _follow(self, notice: Notice, decision: Decision) -> None:
+    def _follow(self, notice: Notice, decision: Decision, source: Source) -> None:
         verdict, memory = decision
         if verdict is Verdict.START:
-            self._drains.begin(notice, self._bundles.orders, memory)
+            self._drains.begin(notice, self._bundles.orders, memory, heard_by=source)
         elif verdict is Verdict.WITHDRAW:
             self._drains.withdraw(notice, memory)
         elif memory.draining and verdict in (Verdict.SHORTEN, Verdict.HARDEN, Verdict.JOIN):
-            self._drains.hasten(notice, memory, tell=verdict is not Verdict.JOIN)
+            self._drains.hasten(notice, memory, tell=verdict is not Verdict.JOIN, heard_by=source)
         else:
             self._drains.remember(memory)
         if verdict is Verdict.NOTE:
             fields = of_notice(notice) | {"event_id": once(notice, EventType.NOTICE)}
-            self._record.tell(EventType.NOTICE, detail="advisory: the contract lets the work run", **fields)
+            detail = "the contract lets the work run"
+            self._record.tell(EventType.NOTICE, path=source, detail=detail, **fields)
 
     def _refuse(self, raw: bytes, source: Source, reason: str, detail: str) -> None:
         self._metrics.refused.labels(source, reason).inc()

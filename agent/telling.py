@@ -64,6 +64,7 @@ def of_notice(notice: Notice) -> dict[str, Any]:
     """What every event of a drain says about the notice that it is due to."""
     return {
         "notice_id": notice.notice_id,
+        "notice_kind": notice.kind,
         "deadline": notice.deadline,
         "cause": Cause(notice.cause),
     }

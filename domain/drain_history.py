@@ -13,7 +13,7 @@ from uuid import UUID
 
 from domain.cause import OF_NOTICES, Cause, Ended, Ending, decide
 from domain.ids import event_id
-from domain.lifecycle import OF_DRAINS, Drain, Event, EventSource, EventType, Outcome
+from domain.lifecycle import OF_DRAINS, Drain, Event, EventSource, EventType, NoticeKind, Outcome
 
 # Without a deadline and without an end, how long a drain may have lasted.
 LONGEST = timedelta(minutes=10)
@@ -84,8 +84,10 @@ def _spans(ordered: Sequence[Event]) -> list[_Span]:
 
 
 def _is_acted_upon(event: Event) -> bool:
-    """Of an advisory notice that the contract lets pass, the node only says that it came."""
-    return event.type is not EventType.NOTICE or event.seconds_since_notice is not None
+    """A hard notice always is. Of an advisory one that the contract lets pass, the node only says it came."""
+    if event.type is not EventType.NOTICE or event.notice_kind is NoticeKind.HARD:
+        return True
+    return event.seconds_since_notice is not None
 
 
 def _span(notice_ids: tuple[UUID, ...], events: Iterable[Event]) -> _Span:

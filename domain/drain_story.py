@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from domain.cause import Cause, signal_of
 from domain.drain_history import Episode, seconds_since
-from domain.lifecycle import Drain, Event, EventType, Outcome
+from domain.lifecycle import Drain, Event, EventType, NoticeKind, Outcome
 
 # Later than this after the notice, the work was told too late to be blamed for an overrun.
 PROMPT_SECONDS = 5.0
@@ -94,10 +94,11 @@ def _text(event: Event, drain: Drain) -> str:
 
 def _notice(event: Event) -> str:
     why = "" if event.cause is Cause.UNKNOWN else f" ({event.cause})"
+    what = "Advisory notice" if event.notice_kind is NoticeKind.ADVISORY else "Notice"
     if event.deadline is None:
-        return f"Notice{_by(event)}{why}"
+        return f"{what}{_by(event)}{why}"
     left = (event.deadline - event.occurred_at).total_seconds()
-    return f"Notice{_by(event)}{why}, deadline in {left:.1f} s"
+    return f"{what}{_by(event)}{why}, deadline in {left:.1f} s"
 
 
 def _by(event: Event) -> str:

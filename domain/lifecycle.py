@@ -24,6 +24,13 @@ class EventType(StrEnum):
     GAP = "gap"
 
 
+class NoticeKind(StrEnum):
+    """Whether the node certainly goes, or may."""
+
+    HARD = "hard"
+    ADVISORY = "advisory"
+
+
 class EventSource(StrEnum):
     """Who tells: the node of itself, or the control plane of a node that tells nothing any more."""
 
@@ -69,6 +76,7 @@ class Event(NamedTuple):
     source: EventSource = EventSource.NODE
     cause: Cause = Cause.UNKNOWN
     notice_id: UUID | None = None
+    notice_kind: NoticeKind | None = None
     deadline: datetime | None = None
     path: str | None = None
     seconds_since_notice: float | None = None

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.cause import Cause
 from domain.drain_history import History, fold
-from domain.lifecycle import Event, EventSource, EventType, Outcome
+from domain.lifecycle import Event, EventSource, EventType, NoticeKind, Outcome
 from domain.pool import PurchaseModel
 from store import lifecycle_told, node_drains
 from store.engine import Connection
@@ -223,6 +223,7 @@ def _event(row: sa.RowMapping) -> Event:
         "type": EventType(row["type"]),
         "source": EventSource(row["source"]),
         "cause": Cause(row["said_cause"]),
+        "notice_kind": None if row["notice_kind"] is None else NoticeKind(row["notice_kind"]),
     }
     return Event(**{name: row[name] for name in Event._fields if name not in words} | words)
 

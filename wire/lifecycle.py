@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from wire.node import Hall, InstanceId, Letter, Name
+from wire.notices import NoticeKind
 
 TOPIC_PREFIX = "lifecycle.nodes.v1"
 CONTENT_TYPE = "application/cloudevents+json"
@@ -47,7 +48,9 @@ class LifecycleEvent(Letter):
     """One event. `sequence` counts what one instance said, from 1; ids are never used twice.
 
     `seconds_to_spare` is what was left until the deadline; `seconds_since_notice` runs on the instance's
-    own steady clock, so it is right even where `occurred_at` is not.
+    own steady clock, so it is right even where `occurred_at` is not. `path` is the way: by which a notice
+    came (`push` or `poll`), or by which the work was told. An advisory notice that begins no drain has no
+    `seconds_since_notice`.
     """
 
     event_id: UUID
@@ -63,6 +66,7 @@ class LifecycleEvent(Letter):
     sequence: Annotated[int, Field(ge=0, lt=2**53)] = 0
     occurred_at: AwareDatetime
     notice_id: UUID | None = None
+    notice_kind: Literal[NoticeKind.HARD, NoticeKind.ADVISORY] | None = None
     deadline: AwareDatetime | None = None
     path: Annotated[str, Field(max_length=40)] | None = None
     seconds_since_notice: Annotated[float, Field(ge=0, le=1e7)] | None = None

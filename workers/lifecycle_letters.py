@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from domain.cause import Cause
 from domain.intake.words import clean
-from domain.lifecycle import Event, EventType
+from domain.lifecycle import Event, EventType, NoticeKind
 from store.lifecycle import Arrival
 from wire.lifecycle import MAX_DETAIL, LifecycleEvent, read_event
 
@@ -74,6 +74,7 @@ def _event(said: LifecycleEvent) -> Event:
         sequence=said.sequence,
         cause=Cause(said.cause),
         notice_id=said.notice_id,
+        notice_kind=None if said.notice_kind is None else NoticeKind(said.notice_kind),
         deadline=None if said.deadline is None else said.deadline.astimezone(UTC),
         path=None if said.path is None else clean(said.path),
         seconds_since_notice=said.seconds_since_notice,

@@ -50,6 +50,8 @@ class Drains:
         self._prepared: tuple[DrainPath, Systems] | None = None
         self._used: dict[str, Systems] = {}
         self._to_uncordon = asyncio.Event()
+        self._noted: Notice | None = None
+        self._forgetting: asyncio.TimerHandle | None = None
 
     @property
     def memory(self) -> Memory:
@@ -91,14 +93,32 @@ class Drains:
         """Keep what was heard where it changes no drain."""
         self._kept.change(memory=memory)
         self._later(self._kept.save())
+        if self._noted is not None and not _stands(self._noted, memory):
+            self._forget_noted()
 
-    def begin(self, notice: Notice, orders: DrainOrders, memory: Memory) -> None:
+    def note(self, notice: Notice) -> None:
+        """Let the work know of an advisory notice that begins no drain, while it stands."""
+        if self.current is not None or self._noted == notice:
+            return
+        deadline = DrainDeadline(self._around.clock, self._ends_at(notice))
+        if deadline.remaining_seconds() <= 0:
+            return
+        self._stop_forgetting()
+        self._noted = notice
+        self._announce(notice, deadline)
+        loop = asyncio.get_running_loop()
+        self._forgetting = loop.call_later(deadline.remaining_seconds(), self._forget_noted)
+
+    def begin(
+        self, notice: Notice, orders: DrainOrders, memory: Memory, *, heard_by: str | None = None
+    ) -> None:
         """Begin a drain. Returns at once; the drain runs by itself."""
         boot = self._around.clock.boot()
         drain = Drain(
             notice=notice,
             orders=orders,
             owner=f"sco-{notice.notice_id}",
+            heard_by=heard_by,
             heard_at=boot,
             ends_at=self._ends_at(notice),
         )
@@ -106,13 +126,13 @@ class Drains:
         self._kept.change(memory=memory, drain=drain)
         self._start(drain)
 
-    def hasten(self, notice: Notice, memory: Memory, *, tell: bool) -> None:
+    def hasten(self, notice: Notice, memory: Memory, *, tell: bool, heard_by: str | None = None) -> None:
         """Another notice joins the drain under way; it may bring its deadline nearer."""
         self._kept.change(memory=memory)
         self.tighten(self._ends_at(notice))
         if tell:
             fields = of_notice(notice) | {"event_id": once(notice, EventType.NOTICE)}
-            self._around.record.tell(EventType.NOTICE, **fields)
+            self._around.record.tell(EventType.NOTICE, path=heard_by, **fields)
             self._announce(notice, self._deadline)
         self._later(self._kept.save())
 
@@ -158,6 +178,7 @@ class Drains:
 
     async def close(self) -> None:
         """Stop without ending the drain: the next start goes on with it."""
+        self._stop_forgetting()
         tasks = [task for task in (self._run, *self._background) if task is not None]
         for task in tasks:
             task.cancel()
@@ -168,6 +189,8 @@ class Drains:
         self._prepared = None
         self._deadline = DrainDeadline(self._around.clock, drain.ends_at)
         self._around.metrics.draining.set(1)
+        self._stop_forgetting()
+        self._noted = None
         self._announce(drain.notice, self._deadline)
         executor = Executor(self._around, systems, self._deadline)
         self._run = asyncio.get_running_loop().create_task(self._through(executor))
@@ -214,7 +237,22 @@ class Drains:
         assert notice.deadline is not None, "only notices with a deadline begin or join a drain"
         return first_sight(notice.deadline, notice.issued_at, self._around.clock, self._provider)
 
+    def _forget_noted(self) -> None:
+        self._stop_forgetting()
+        self._noted = None
+        if self.current is None:
+            self._announce(None, None)
+
+    def _stop_forgetting(self) -> None:
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+
     def _later(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _stands(notice: Notice, memory: Memory) -> bool:
+    return any(notice.notice_id in one.ids for one in memory.standing)

@@ -92,7 +92,7 @@ class Executor:
 
     async def _reach_the_work(self) -> None:
         repeated = self._drain.phase is Phase.SIGNALLING
-        self._tell(EventType.NOTICE, seconds_since_notice=0.0)
+        self._tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
         writing: list[Coroutine[Any, Any, object]] = [
             self._around.file.write(self._drain.notice, self._deadline)
         ]

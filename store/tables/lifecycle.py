@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from domain.cause import Cause
-from domain.lifecycle import EventSource, EventType, Outcome
+from domain.lifecycle import EventSource, EventType, NoticeKind, Outcome
 from store.tables.base import metadata, moment, one_of, tenant, word
 
 # An event is kept once: its month comes from the event itself, and the other parts of its key as well.
@@ -42,6 +42,7 @@ lifecycle_events = Table(
     moment("occurred_at"),
     moment("received_at"),
     Column("notice_id", Uuid),
+    word("notice_kind", nullable=True),
     moment("deadline", nullable=True),
     word("path", nullable=True),
     Column("seconds_since_notice", Float(53)),
@@ -55,6 +56,7 @@ lifecycle_events = Table(
     one_of("source", EventSource),
     one_of("cause", Cause),
     one_of("said_cause", Cause),
+    one_of("notice_kind", NoticeKind),
     CheckConstraint(
         "month = date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date", name="month_of_the_event"
     ),

@@ -315,6 +315,15 @@ class Node:
             return {}
         return found
 
+    def ask(self, **fields: Any) -> dict[str, Any]:
+        """What the agent's socket answers to one line."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(PATIENCE)
+            line.connect(str(self.folder / "run" / "agent.sock"))
+            line.sendall(json.dumps(fields).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(line.makefile().readline())
+        return answer
+
     def phase(self) -> str | None:
         drain = self.kept().get("drain")
         return drain["phase"] if drain else None

@@ -60,6 +60,7 @@ def test_a_notice_said_fifty_times_is_one_drain(tmp_path: Path, relay: Relay) ->
         }
         assert events["drained"]["cause"] == "reclaim"
         assert events["drained"]["path"] == DrainPath.PLAIN
+        assert (events["notice"]["path"], events["notice"]["noticeKind"]) == ("push", "hard")
         assert 0 < events["drained"]["secondsToSpare"] < 20
         assert events["signalled"]["secondsSinceNotice"] < 2
 
@@ -194,9 +195,30 @@ def test_the_bundle_says_whether_an_advisory_drains(tmp_path: Path, drains: bool
             finished(one)
         else:
             assert one.phase() is None
+            shown = one.ask(op="notice")
+            assert (shown["notice"], shown["noticeId"]) == ("advisory", str(advisory.notice_id))
+            assert shown["remainingSeconds"] <= 30
             draining(one, letter(advisory), letter(notice(one.instance_id)))
             finished(one)
         assert len(work.said("SIGUSR1")) == 1
+        said = [(event["noticeKind"], event["path"]) for event in one.told("notice")]
+        assert said == ([("advisory", "poll")] if drains else [("advisory", "poll"), ("hard", "poll")])
+
+
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+def test_work_knows_of_an_advisory_notice_while_it_stands(tmp_path: Path, is_withdrawn: bool) -> None:
+    with node(tmp_path / "n") as one:
+        one.start()
+        advisory = notice(one.instance_id, 30 if is_withdrawn else 3, kind=NoticeKind.ADVISORY)
+        one.metadata.letters = [letter(advisory)]
+        until(lambda: one.ask(op="notice")["notice"] == "advisory")
+        assert one.stop() == 0
+        one.start()
+        until(lambda: one.ask(op="notice")["notice"] == "advisory" or not is_withdrawn)
+        if is_withdrawn:
+            one.metadata.letters.append(letter(withdrawal(advisory)))
+        until(lambda: one.ask(op="notice")["notice"] == "none")
+        assert one.phase() is None
 
 
 def test_the_node_that_outlives_its_deadline_takes_work_again(tmp_path: Path) -> None:

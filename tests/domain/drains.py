@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from domain.cause import Cause
-from domain.lifecycle import Event, EventType
+from domain.lifecycle import Event, EventType, NoticeKind
 
 AT = datetime(2030, 1, 31, 23, 59, 30, tzinfo=UTC)
 SPACE = UUID("00000000-0000-4000-8000-000000000000")
@@ -36,7 +36,8 @@ def honest(of: int = 1, *, starts: float = 0.0, cause: Cause = Cause.RECLAIM, fi
     deadline = AT + timedelta(seconds=starts + 120)
 
     def at(kind: EventType, seconds: float, number: int, **fields: Any) -> Event:
-        fields = {"deadline": deadline, "seconds_since_notice": seconds, "cause": cause} | fields
+        known = {"deadline": deadline, "seconds_since_notice": seconds, "cause": cause}
+        fields = {"notice_kind": NoticeKind.HARD} | known | fields
         return happened(kind, starts + seconds, first + number, of=of, **fields)
 
     return [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from domain.cause import Cause
 from domain.drain_history import Episode, fold
-from domain.lifecycle import Drain, Event, EventSource, EventType, Outcome
+from domain.lifecycle import Drain, Event, EventSource, EventType, NoticeKind, Outcome
 from tests.domain.drains import AT, NODE, happened, honest, notice
 from wire import lifecycle
 
@@ -29,6 +29,24 @@ def lost(source: EventSource = EventSource.CONTROLLER) -> Event:
 
 def test_the_words_are_those_of_the_letters() -> None:
     assert [kind.value for kind in EventType] == [kind.value for kind in lifecycle.EventType]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "drains"),
+    [
+        (NoticeKind.HARD, None, 1),
+        (NoticeKind.HARD, 0.0, 1),
+        (NoticeKind.ADVISORY, None, 0),
+        (NoticeKind.ADVISORY, 0.0, 1),
+        (None, None, 0),
+        (None, 0.0, 1),
+    ],
+)
+def test_only_an_advisory_notice_may_pass_without_a_drain(
+    kind: NoticeKind | None, seconds: float | None, drains: int
+) -> None:
+    said = happened(T.NOTICE, 0, 1, notice_kind=kind, seconds_since_notice=seconds)
+    assert len(fold(NODE, [said]).episodes) == drains
 
 
 def test_an_honest_drain() -> None:

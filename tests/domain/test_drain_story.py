@@ -10,7 +10,7 @@ from hypothesis import given
 from domain.cause import Cause
 from domain.drain_history import fold
 from domain.drain_story import Fault, Story, clock, tell
-from domain.lifecycle import Event, EventSource, EventType
+from domain.lifecycle import Event, EventSource, EventType, NoticeKind
 from tests.domain.drains import NODE, happened, honest
 from tests.domain.test_drain_history import lives
 
@@ -35,6 +35,11 @@ def test_an_honest_drain_is_told_second_by_second() -> None:
         "Nobody's fault: the provider took the node back, and the work ended with 83.1 s to spare."
     )
     assert told.gaps == ()
+
+
+def test_an_advisory_notice_that_began_a_drain_is_called_one() -> None:
+    begun = honest()[0]._replace(notice_kind=NoticeKind.ADVISORY)
+    assert story([begun, *honest()[1:]]).lines[0].text.startswith("Advisory notice by push (reclaim)")
 
 
 @pytest.mark.parametrize(
