@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from domain.pool import PoolState
 from lab import launches
-from lab.control_plane import API, CLOUD, GRPC, ISSUER, MODELS, SECRETS, WORKER, ControlPlane
+from lab.control_plane import API, CLOUD, GRPC, ISSUER, MODELS, RELAY, SECRETS, WORKER, ControlPlane
 from lab.logins import ensure_logins
 from lab.seed import PARTITIONS, TENANT, seed
 from lab.serving import SERVED
@@ -52,6 +52,8 @@ def bring_up(plane: ControlPlane, echo: Echo = _say_nothing, *, api: bool = True
     plane.start(SECRETS)
     plane.start(MODELS)
     echo(f"{len(SERVED)} pools serve models; OpenBao keeps the credentials of their endpoints")
+    plane.start(RELAY)
+    echo("the provider's node bus, notice relay and metadata service run")
     plane.start(WORKER)
     echo(f"the worker runs, metrics at {plane.metrics_url}")
     if api:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from domain.pool import Arch
 from lab import launches
+from lab.relay_process import RelayProcess
 from lab.secrets import SecretsServer
 from lab.seed import TENANT
 from lab.serving import SERVED
@@ -26,11 +27,11 @@ from lab.stack.ports import any_free
 from lab.stack.process import Identity
 from lab.stack.stack import Stack
 
-CLOUD, SECRETS, MODELS, WORKER = "cloud", "openbao", "models", "worker"
+CLOUD, SECRETS, MODELS, RELAY, WORKER = "cloud", "openbao", "models", "relay", "worker"
 ISSUER, API, GRPC = "issuer", "api", "grpc"
-NAMES = (CLOUD, SECRETS, MODELS, WORKER, ISSUER, API, GRPC)
+NAMES = (CLOUD, SECRETS, MODELS, RELAY, WORKER, ISSUER, API, GRPC)
 # Who is started with a file that another one makes.
-NEEDS = {WORKER: (SECRETS,), API: (ISSUER, SECRETS), GRPC: (ISSUER, SECRETS)}
+NEEDS = {RELAY: (CLOUD,), WORKER: (SECRETS, RELAY), API: (ISSUER, SECRETS), GRPC: (ISSUER, SECRETS)}
 STATE_FILE = "control-plane.json"
 PROVIDER_FILE = "secrets/provider.json"
 LOOPBACK = "127.0.0.1"
@@ -70,6 +71,7 @@ class ControlPlane:
         self._state_path = self.data_dir / STATE_FILE
         self._ports: dict[str, int] = {}
         self._running: dict[str, Identity] = {}
+        self.relay = RelayProcess(self.data_dir)
         self._load()
 
     @property
@@ -119,7 +121,7 @@ class ControlPlane:
         return self.data_dir / PROVIDER_FILE
 
     def running(self, name: str) -> bool:
-        identity = self._running.get(name)
+        identity = self.relay.identity() if name == RELAY else self._running.get(name)
         return identity is not None and process.alive(identity)
 
     def start(self, name: str) -> None:
@@ -137,8 +139,11 @@ class ControlPlane:
         started = process.spawn(
             command, log=log, folder=Path.cwd(), environment=os.environ | environment, account=None
         )
-        self._running[name] = started
-        self._save()
+        if name == RELAY:
+            self.relay.remember(started)
+        else:
+            self._running[name] = started
+            self._save()
         self._wait_ready(name, started, ready, log)
         if name == CLOUD:
             self._write_provider_file()
@@ -153,7 +158,10 @@ class ControlPlane:
         self._save()
 
     def stop(self, name: str) -> None:
-        """Ask one process to stop and wait for it."""
+        """Ask one process to stop and wait for it; with the relay, nodes stop that run on it."""
+        if name == RELAY:
+            self.relay.stop()
+            return
         identity = self._running.pop(name, None)
         if identity is not None:
             process.stop(identity, signal.SIGTERM, STOP_SECONDS)
@@ -161,6 +169,9 @@ class ControlPlane:
 
     def kill(self, name: str) -> None:
         """End one process without any warning."""
+        if name == RELAY:
+            self.relay.kill()
+            return
         identity = self._running.pop(name, None)
         if identity is not None:
             process.kill(identity)
@@ -195,14 +206,14 @@ class ControlPlane:
         with open(os.open(self.provider_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(content, file)
 
-    def _wait_ready(self, name: str, started: Identity, url: str, log: Path) -> None:
+    def _wait_ready(self, name: str, started: Identity, ready: str | Path, log: Path) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        while not _answers(url):
+        while not _serves(ready):
             if not process.alive(started):
                 raise StackError(f"The {name} ended while it started. Its last lines:\n{_tail(log)}")
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"The {name} does not answer at {url} after {READY_SECONDS:.0f} s."
+                    f"The {name} does not answer at {ready} after {READY_SECONDS:.0f} s."
                     f" Its last lines:\n{_tail(log)}"
                 )
             time.sleep(POLL_SECONDS)
@@ -230,9 +241,11 @@ class ControlPlane:
         fresh.replace(self._state_path)
 
 
-def _answers(url: str) -> bool:
+def _serves(ready: str | Path) -> bool:
+    if isinstance(ready, Path):
+        return ready.exists()
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - a loopback address of ours
+        with urllib.request.urlopen(ready, timeout=2) as answer:  # noqa: S310 - a loopback address of ours
             return int(answer.status) == 200  # noqa: PLR2004 - HTTP's own number
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False

@@ -28,11 +28,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class Launch(NamedTuple):
-    """`ready` is an address that answers 200 once the process serves."""
+    """`ready` is an address that answers 200, or a file that is there, once the process serves."""
 
     command: list[str]
     environment: dict[str, str]
-    ready: str
+    ready: str | Path
 
 
 def of(plane: ControlPlane, name: str) -> Launch:
@@ -91,10 +91,12 @@ def endpoint_of(plane: ControlPlane, pool_id: str) -> str:
 
 def worker_environment(plane: ControlPlane) -> dict[str, str]:
     regions = sorted(json.loads(plane.provider_file.read_text())["regions"])
-    return _store(plane, WORKER_LOGIN) | {
+    told = _store(plane, WORKER_LOGIN) | plane.relay.history_environment()
+    return told | {
         "SCO_NATS_URL": plane.stack.nats_url,
         "SCO_PARTITIONS": ",".join(sorted(PARTITIONS)),
         "SCO_REGIONS": ",".join(regions),
+        "SCO_NODE_FILE": str(plane.relay.node_file(plane.api_url)),
         "SCO_CLOUD_FILE": str(plane.provider_file),
         "SCO_METRICS_PORT": str(plane.port("worker")),
         "SCO_POLL_SECONDS": str(plane.pace.poll_seconds),
@@ -103,6 +105,10 @@ def worker_environment(plane: ControlPlane) -> dict[str, str]:
         "SCO_COLLECTOR_SECONDS": str(plane.pace.collector_seconds),
         "SCO_POOL_PROBE_SECONDS": str(plane.pace.probe_seconds),
     }
+
+
+def _relay(plane: ControlPlane) -> Launch:
+    return Launch(plane.relay.command(plane.api_url, plane.cloud_file), {}, plane.relay.ready_file)
 
 
 def _worker(plane: ControlPlane) -> Launch:
@@ -166,6 +172,7 @@ def _api(plane: ControlPlane) -> Launch:
         "SCO_OIDC_CLIENT_ID": SCREENS,
         "SCO_OIDC_CLIENT_SECRET": secret_file(plane.issuer_dir, SCREENS).read_text(),
         "SCO_SESSION_KEY": create_password(plane.data_dir, SESSION_KEY),
+        "SCO_NODE_FILE": str(plane.relay.node_file(plane.api_url)),
     }
     return Launch(
         _python("api.main"),
@@ -187,6 +194,7 @@ def _grpc(plane: ControlPlane) -> Launch:
 LAUNCHES: dict[str, Callable[[ControlPlane], Launch]] = {
     "cloud": _cloud,
     "models": _models,
+    "relay": _relay,
     "worker": _worker,
     "issuer": _issuer,
     "api": _api,
