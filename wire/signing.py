@@ -17,6 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 MAX_BYTES = 64 * 1024
 PUBLIC_KEY_BYTES = 32
 FIELDS = frozenset({"kind", "keyId", "payload", "signature"})
+# Letters are flatter; what is nested deeper is left to the slower way, whose depth is bounded by the parser.
+MAX_PLAIN_DEPTH = 16
+# JSON names an integer exactly up to here, whoever reads it.
+MAX_INTEGER = 2**53 - 1
+# Of what `_is_plain` admits, the standard encoder makes the same bytes as RFC 8785 in a fifth of the time.
+PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 class LetterKind(StrEnum):
@@ -86,11 +92,18 @@ def public_key(key_id: str, text: str) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
+def canonical(value: Any) -> bytes:
+    """The one text that RFC 8785 knows for a JSON value. ValueError when it has none."""
+    return PLAIN.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
+
+
 def seal(kind: LetterKind, payload: Mapping[str, Any], key: SigningKey) -> bytes:
     """The letter as canonical JSON. `payload` holds JSON values with integers below 2^53 only."""
     letter: dict[str, Any] = {"kind": str(kind), "keyId": key.key_id, "payload": dict(payload)}
-    signature = base64.b64encode(key.private.sign(rfc8785.dumps(letter))).decode()
-    return rfc8785.dumps(letter | {"signature": signature})
+    signed = canonical(letter)
+    signature = base64.b64encode(key.private.sign(signed))
+    # The name of the signature comes last among the sorted ones.
+    return b'%b,"signature":"%b"}' % (signed[:-1], signature)
 
 
 def unseal(kind: LetterKind, raw: bytes, ring: KeyRing) -> Opened | Refusal:
@@ -106,11 +119,25 @@ def unseal(kind: LetterKind, raw: bytes, ring: KeyRing) -> Opened | Refusal:
     if key is None:
         return Refusal(RefusedAs.UNKNOWN_KEY, f"key {letter['keyId'][:80]!r} is not one of {ring.names()}")
     try:
-        signed = rfc8785.dumps({name: letter[name] for name in ("kind", "keyId", "payload")})
+        signed = canonical({name: letter[name] for name in ("kind", "keyId", "payload")})
         key.verify(base64.b64decode(letter["signature"], validate=True), signed)
     except (InvalidSignature, binascii.Error, ValueError, rfc8785.CanonicalizationError):
         return Refusal(RefusedAs.BAD_SIGNATURE, f"not signed by key {letter['keyId'][:80]!r}")
     return Opened(letter["keyId"], letter["payload"])
+
+
+def _is_plain(value: Any, depth: int = MAX_PLAIN_DEPTH) -> bool:
+    """Without numbers that have several texts, and names that UTF-16 sorts in another way than Python."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
+    if kind not in (dict, list) or not depth:
+        return False
+    if kind is list:
+        return all(_is_plain(one, depth - 1) for one in value)
+    return all(type(name) is str and name.isascii() and _is_plain(value[name], depth - 1) for name in value)
 
 
 def _parse(raw: bytes) -> dict[str, Any] | Refusal:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.wire.letters import KEY, NEXT_KEY, RING, resaid, spoiled
@@ -18,6 +20,7 @@ from wire.signing import (
     Refusal,
     RefusedAs,
     SigningKey,
+    canonical,
     public_key,
     seal,
     unseal,
@@ -155,6 +158,38 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
     max_leaves=10,
 )
+
+
+NUMBERS = st.integers(-(2**53) - 1, 2**53 + 1) | st.floats()
+NAMES = st.text(max_size=5) | st.sampled_from(["\ue000", "\U00010000", "\x7f", "\x1f", '"', "kind", "Kind"])
+ANY = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ANY)
+@example("".join(map(chr, range(0x100))) + "\u2028\u2029\ufeff\U0001f600")
+@example({"\ue000": 1, "\U00010000": 2})
+@example([2**53, "\ud800"])
+def test_the_canonical_text_is_that_of_rfc_8785_byte_for_byte(value: Any) -> None:
+    try:
+        expected = rfc8785.dumps(value)
+    except ValueError:
+        with pytest.raises(ValueError, match="domain|representable|surrogates|codepoints"):
+            canonical(value)
+    else:
+        assert canonical(value) == expected
+
+
+@given(st.dictionaries(st.text(max_size=10), JSON, max_size=4))
+def test_the_letter_is_canonical_as_a_whole(payload: dict[str, object]) -> None:
+    try:
+        letter = seal(LetterKind.NOTICE, payload, KEY)
+    except ValueError:
+        return  # As below.
+    assert letter == rfc8785.dumps(json.loads(letter))
 
 
 @given(st.dictionaries(st.text(max_size=10), JSON, max_size=4))
