@@ -68,6 +68,8 @@ class Agent:
             settings.state_dir, instance_id, self.api, offer=self.bundles.offer, api_url=settings.api_url
         )
         self.board = NoticeBoard()
+        self.drivers = Drivers(settings, instance_id)
+        self._passing_on: set[asyncio.Task[None]] = set()
         self.drains = self._drains()
         self.listener = Listener(
             instance_id=instance_id,
@@ -122,8 +124,6 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.drains.close()
             await self.kept.close()
-            await self.metadata.close()
-            await self.api.close()
             await asyncio.to_thread(self.spool.close)
             self.writer.close()
 
@@ -142,7 +142,6 @@ class Agent:
         try:
             return await self.check.run()
         finally:
-            await self.metadata.close()
             self.writer.close()
 
     def _make_folders(self) -> None:
@@ -211,8 +210,7 @@ class Agent:
         await supervise("uplink", uplink.run, self._restarted)
 
     def _drains(self) -> Drains:
-        settings = self.settings
-        drivers = Drivers(settings, self.instance_id)
+        settings, drivers = self.settings, self.drivers
         around = Surroundings(
             kept=self.kept,
             record=self.telling,
@@ -241,6 +239,10 @@ class Agent:
         drain = self.drains.current
         due = of_notice(drain.notice) if drain is not None else {}
         self.telling.tell(EventType.CHECKPOINTED, detail=report.detail(), **due)
+        if report.is_last:
+            passing = asyncio.ensure_future(self.drivers.last_checkpoint(report.peer.pid, report.peer.uid))
+            self._passing_on.add(passing)
+            passing.add_done_callback(self._passing_on.discard)
 
     def _gap(self, loss: Loss) -> LifecycleEvent | None:
         return self.telling.event(EventType.GAP, lost_events=loss.events, detail=loss.detail())

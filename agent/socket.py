@@ -1,6 +1,6 @@
 """The unix socket for workloads: they ask whether the node is wanted back, and report their checkpoints.
 
-Everything about it is bounded, and it only reads the board: nothing that a workload sends reaches a drain.
+Everything about it is bounded, and it only reads the board. What a workload reports counts for its own work.
 """
 
 from __future__ import annotations

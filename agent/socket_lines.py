@@ -1,6 +1,6 @@
 """The lines that workloads and the agent exchange: one JSON object each way, one line each.
 
-A line asks or reports. None of them is an order: there is no operation that changes what the agent does.
+A line asks or reports. None is an order: there is no operation that changes what becomes of others' work.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class CheckpointReport(NamedTuple):
 
     said: Checkpointed | Released
     peer: Peer
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the work says that it will not write again on this node."""
+        return isinstance(self.said, Checkpointed) and self.said.final
 
     def detail(self) -> str:
         """One line for the record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from wire.bundle import DrainPath
 
 if TYPE_CHECKING:
     from agent.drain.kube_api import KubeAccess
+    from agent.drain.slurm_written import Written
 
 KEY = "key.pem"
 
@@ -26,6 +28,7 @@ class Drivers:
 
     def __init__(self, settings: AgentSettings, instance_id: str) -> None:
         self._settings, self._instance_id = settings, instance_id
+        self._written: Written | None = None
         self._plain = PlainWork(
             PlainPlaces(
                 units=settings.units,
@@ -47,6 +50,11 @@ class Drivers:
             DrainPath.PLAIN: self.plain,
         }
         return makers[path]()
+
+    async def last_checkpoint(self, pid: int, uid: int) -> None:
+        """A process of this node says that its work has written for the last time and may go."""
+        if self._written is not None and pid > 0:
+            await asyncio.to_thread(self._written.take, pid, uid)
 
     @property
     def _node(self) -> str:
@@ -77,12 +85,18 @@ class Drivers:
     def _slurm(self) -> DrainDriver:
         from agent.drain.slurm import SlurmDriver  # noqa: PLC0415 - only nodes of Slurm load it
         from agent.drain.slurm_forwarder import ForwarderAccess, SlurmForwarder  # noqa: PLC0415
+        from agent.drain.slurm_local import processes_of_jobs  # noqa: PLC0415
+        from agent.drain.slurm_written import Written  # noqa: PLC0415
 
         settings = self._settings
         if settings.slurm_url is None:
             raise ValueError("SCO_AGENT_SLURM_URL is not set: it names the forwarder beside slurmctld")
         access = ForwarderAccess(settings.slurm_url, settings.slurm_ca_file)
-        return SlurmDriver(SlurmForwarder(access, self._own_key(), self._instance_id), self._node)
+        forwarder = SlurmForwarder(access, self._own_key(), self._instance_id)
+        node = self._node
+        if self._written is None:
+            self._written = Written(lambda: processes_of_jobs(node))
+        return SlurmDriver(forwarder, node, checkpointed=self._written.since)
 
     def _own_key(self) -> Ed25519PrivateKey:
         """The key by which the forwarder knows this node; it is there once the node has its identity."""

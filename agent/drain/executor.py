@@ -67,6 +67,7 @@ class Executor:
         self._deadline = deadline
         self._verifier = Verifier(self._work_ended)
         self._cordoning: asyncio.Task[None] | None = None
+        self._signalling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Signal, see the work end, say what came of it. Ends when the node outlives its deadline."""
@@ -75,14 +76,17 @@ class Executor:
         try:
             if self._drain.phase in (Phase.HEARD, Phase.SIGNALLING):
                 await self._reach_the_work()
+            elif self._drain.phase is Phase.SIGNALLED:
+                await self._signal_again()
             if self._drain.phase in (Phase.SIGNALLED, Phase.OVERRUN):
                 await self._see_it_end()
             if self._drain.phase is not Phase.FINISHED:
                 await self._finish()
             await self._outlive()
         finally:
-            if self._cordoning is not None:
-                self._cordoning.cancel()
+            for task in (self._cordoning, self._signalling):
+                if task is not None:
+                    task.cancel()
 
     @property
     def _drain(self) -> Drain:
@@ -161,6 +165,23 @@ class Executor:
             left = await self._verifier.look(self._local, self._driver)
             strike(left.work or (), orders.signal)
 
+    async def _signal_again(self) -> None:
+        """After a restart: only a driver that has signalled asks again for what a budget holds back."""
+        again = self._drain.route is Route.DRIVER and self._driver.signals_again and self._harmless_twice()
+        if again and not await self._try_signal():
+            self._signalling = asyncio.ensure_future(self._keep_signalling())
+
+    async def _keep_signalling(self) -> None:
+        while self._deadline.remaining_seconds() > 0:
+            await asyncio.sleep(RETRY_SECONDS)
+            if await self._try_signal():
+                return
+
+    async def _try_signal(self) -> bool:
+        # What the work has used of its budget stays used.
+        orders = self._cut_orders(self._since_notice())
+        return await _try(self._driver.signal(orders, self._deadline), SIGNAL_LIMIT_SECONDS)
+
     async def _see_it_end(self) -> None:
         asked, instead = self._askable()
         if self._drain.phase is Phase.SIGNALLED:
@@ -216,9 +237,11 @@ class Executor:
         by_signal = self._drain.route is Route.LOCAL or self._driver.name not in WITHOUT_SIGNALS
         return not by_signal or self._drain.orders.signal is not DrainSignal.INT
 
-    def _cut_orders(self) -> DrainOrders:
+    def _cut_orders(self, used_seconds: float = 0.0) -> DrainOrders:
         orders = self._drain.orders
-        budget = workload_budget(orders.budget_seconds, self._deadline.remaining_seconds())
+        budget = workload_budget(
+            orders.budget_seconds - int(used_seconds), self._deadline.remaining_seconds()
+        )
         return orders.model_copy(update={"budget_seconds": budget})
 
     def _path(self) -> str:

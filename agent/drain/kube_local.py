@@ -37,6 +37,7 @@ class KubeletShutdown:
     """The local path of a Kubernetes node. Needs `shutdownGracePeriod` in the kubelet's configuration."""
 
     name = "kubernetes"
+    signals_again = False
 
     def __init__(
         self,

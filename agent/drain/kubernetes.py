@@ -39,6 +39,7 @@ class KubernetesDriver:
     """
 
     name = "kubernetes"
+    signals_again = True
 
     def __init__(
         self,

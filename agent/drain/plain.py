@@ -96,6 +96,7 @@ class PlainDriver:
     """Signals processes directly, each at most once, and asks nobody."""
 
     name = "plain"
+    signals_again = False
 
     def __init__(
         self, find: Callable[[], dict[Work, tuple[Process, ...]]], kill: Callable[[Work], bool]

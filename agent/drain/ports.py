@@ -42,6 +42,14 @@ class DrainDriver(Protocol):
         """`kubernetes`, `spark`, `slurm` or `plain`."""
         ...
 
+    @property
+    def signals_again(self) -> bool:
+        """Whether a new driver, after a restart, is to signal what an earlier one has signalled already.
+
+        True where `left` also presses work that was held back, which it does only after `signal`.
+        """
+        ...
+
     async def cordon(self, owner: str, until: datetime) -> None:
         """Let no new work land here. The mark carries its owner and the moment it may be taken away."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal as signals
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -29,6 +30,7 @@ class SlurmDriver:
     """
 
     name = "slurm"
+    signals_again = True
 
     def __init__(
         self,
@@ -36,13 +38,16 @@ class SlurmDriver:
         node: str,
         *,
         processes: Callable[[], Jobs] | None = None,
-        checkpointed: Callable[[str], bool] = lambda job_id: False,
+        checkpointed: Callable[[str, float], bool] = lambda job_id, since: False,
+        clock: Callable[[], float] = time.monotonic,
         local: SlurmLocal | None = None,
     ) -> None:
-        """`node` is the node's name in Slurm; `checkpointed` tells whether a job wrote since the signal."""
+        """`node` is the node's name in Slurm; `checkpointed` tells whether a job wrote since then by `clock`."""
         self._forwarder = forwarder
         self._processes = processes or (lambda: processes_of_jobs(node))
         self._checkpointed = checkpointed
+        self._clock = clock
+        self._signalled_at: float | None = None
         self._local = local or SlurmLocal(self._processes)
         self._orders: DrainOrders | None = None
         self._deadline: Deadline | None = None
@@ -60,6 +65,8 @@ class SlurmDriver:
 
     async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
         self._orders = None
+        if self._signalled_at is None:
+            self._signalled_at = self._clock()
         told = await self._forwarder.signal(str(orders.signal))
         self._seen |= set(told.jobs)
         if told.jobs and len(told.failed) == len(told.jobs):
@@ -107,12 +114,16 @@ class SlurmDriver:
             await asyncio.wait({self._requeuing}, timeout=REQUEUE_SECONDS)
 
     def _is_due(self, job: str) -> bool:
-        if self._orders is None or self._deadline is None or job in self._requeued:
+        if self._orders is None or self._deadline is None or self._signalled_at is None:
             return False
-        if self._orders.restart is Restart.NONE:
+        if self._orders.restart is Restart.NONE or job in self._requeued:
             return False
         used_up = self._deadline.remaining_seconds() <= self._budget_ends_at
-        return used_up or self._orders.checkpoint not in WRITES_LAST or self._checkpointed(job)
+        return (
+            used_up
+            or self._orders.checkpoint not in WRITES_LAST
+            or self._checkpointed(job, self._signalled_at)
+        )
 
     async def _requeue_quietly(self, jobs: Sequence[str]) -> None:
         # The next look asks again for what still runs.

@@ -58,6 +58,7 @@ class SlurmLocal:
     """The local path of a Slurm node. Slurm itself requeues the jobs once it finds the node gone."""
 
     name = "slurm"
+    signals_again = False
 
     def __init__(
         self,

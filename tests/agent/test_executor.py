@@ -16,7 +16,7 @@ from agent.clock import ProviderClock, SystemClock
 from agent.deadline import DeadlineFile, first_sight, workload_budget
 from agent.drain.drains import Drains
 from agent.drain.executor import Limits, Surroundings
-from agent.drain.ports import Deadline, DrainDriver, SchedulerUnreachable, Work
+from agent.drain.ports import Deadline, SchedulerUnreachable, Work
 from agent.drain_record import DrainRecord
 from agent.files import Writer
 from agent.metrics import AgentMetrics
@@ -35,10 +35,15 @@ class Driver:
     """A system that takes note of what it is asked; `bad` names the calls that hang or fail."""
 
     def __init__(self, name: str, *, hangs: str = "", fails: str = "", stays: bool = False) -> None:
+        self.signals_again = name == "kubernetes"
         self.name, self._hangs, self._fails = name, hangs.split(), fails.split()
         self.asked: list[tuple[str, float]] = []
         self.work: tuple[Work, ...] = (POD,)
         self._stays = stays
+
+    def mend(self) -> None:
+        """Let every call succeed from now on."""
+        self._hangs, self._fails = [], []
 
     @property
     def calls(self) -> list[str]:
@@ -85,7 +90,7 @@ class Scheduler(Driver):
         super().__init__("kubernetes", **bad)
         self._local = local
 
-    def local(self) -> DrainDriver:
+    def local(self) -> Driver:
         return self._local
 
 

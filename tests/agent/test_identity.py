@@ -67,7 +67,6 @@ async def running(node: Node) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await node.api.close()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -115,7 +114,6 @@ async def test_an_instance_becomes_known_and_stays_so_over_a_restart(
     newer = read_bundle(raw, ring_of(door), SERVER, first.version)
     assert isinstance(newer, Bundle)
     assert newer.drain.budget_seconds == 42
-    await again.api.close()
 
 
 async def test_entry_to_the_bus_is_renewed_at_half_of_its_life(
@@ -152,7 +150,6 @@ async def test_a_node_whose_clock_is_days_off_is_believed(live: tuple[Door, str]
                 (folder / name).write_bytes(content)
         wrong = Node(folder, clock=Off(off))
         assert await wrong.identity.fetch(0) is not None
-        await wrong.api.close()
 
 
 async def test_an_answer_that_is_lost_is_asked_for_again_even_after_a_restart(
@@ -271,7 +268,6 @@ async def test_whatever_the_api_answers_is_an_error_that_a_caller_expects(name: 
         assert not node.identity.is_known
         assert node.offered == []
         assert not (tmp_path / CREDENTIALS).exists()
-        await node.api.close()
 
 
 async def test_an_api_that_hangs_is_left_after_a_while(
@@ -367,7 +363,6 @@ async def test_an_address_that_is_set_goes_before_what_is_laid_down(tmp_path: Pa
         node.identity.laid({"token": "t" * 43, "apiUrl": "http://127.0.0.1:1"})
         with pytest.raises(ApiError, match="418"):
             await node.identity.register()
-        await node.api.close()
 
 
 def test_addresses_of_an_api() -> None:

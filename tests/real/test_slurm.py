@@ -45,7 +45,7 @@ async def test_a_job_writes_is_requeued_and_resumes_from_its_checkpoint_elsewher
     world: World, step: bool
 ) -> None:
     job = world.submit(step=step)
-    driver = world.driver(job.node, checkpointed=lambda _: job.state.exists())
+    driver = world.driver(job.node, checkpointed=lambda *_: job.state.exists())
     await driver.cordon(OWNER, until())
     state, reason = world.slurm.node(job.node)
     assert state == "draining"

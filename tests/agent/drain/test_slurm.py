@@ -89,22 +89,6 @@ async def test_a_node_is_closed_and_opened_under_its_owner(session: Session) -> 
     assert changes(session)[-1] == ["scontrol", "update", "NodeName=n1", "State=RESUME"]
 
 
-async def test_a_job_is_signalled_and_not_requeued_before_it_has_written(session: Session) -> None:
-    written: set[str] = set()
-    driver, deadline = driver_of(session, checkpointed=written.__contains__), Deadline(119.0)
-    session.says("squeue", RUNNING)
-    await driver.signal(orders(), deadline)
-    assert changes(session) == [["scancel", "--signal=USR1", "--batch", "7"]]
-    for seconds in (119.0, 60.0, 19.1):
-        deadline.seconds = seconds
-        assert await driver.left() == (Work("job", "7", ()),)
-    assert len(changes(session)) == 1
-    written.add("7")
-    await driver.left()
-    await driver.left()
-    assert changes(session)[1:] == [["scontrol", "requeue", "7"]]
-
-
 async def test_a_budget_that_is_used_up_ends_the_wait(session: Session) -> None:
     driver, deadline = driver_of(session), Deadline(119.0)
     session.says("squeue", RUNNING)
