@@ -177,7 +177,7 @@ def test_the_canonical_text_is_that_of_rfc_8785_byte_for_byte(value: Any) -> Non
     try:
         expected = rfc8785.dumps(value)
     except ValueError:
-        with pytest.raises(ValueError, match="domain|representable|surrogates|codepoints"):
+        with pytest.raises(ValueError, match=r"domain|representable|surrogates|codepoints"):
             canonical(value)
     else:
         assert canonical(value) == expected
