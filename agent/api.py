@@ -5,18 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent.bounded import bounded
+from agent.bounded import bounded, describe
 from agent.clock import Clock, ProviderClock
+from agent.http import Http, Request
 from wire.node_requests import Asked, sign_request
-
-if TYPE_CHECKING:
-    import httpx2
 
 LIMIT_SECONDS = 8.0
 MAX_BYTES = 256 * 1024
@@ -64,7 +61,7 @@ class Api:
     def __init__(self, clock: Clock, provider: ProviderClock) -> None:
         self._clock, self._provider = clock, provider
         self._told = ProviderClock(clock)
-        self._client: httpx2.AsyncClient | None = None
+        self._http = Http(clock.boot, LIMIT_SECONDS, MAX_BYTES)
 
     def now(self) -> datetime:
         """The time as the API has it, else as the provider has it, else as the node takes it to be."""
@@ -82,15 +79,9 @@ class Api:
             raise ApiError(f"{asked.method} {asked.target} answers {answer.status}", answer.status)
         return answer
 
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
     async def _once(
         self, url: str, asked: Asked, signer: Signer | None, headers: Mapping[str, str]
     ) -> Answer:
-        import httpx2  # noqa: PLC0415 - loaded once something is asked, and not by those that only wire
-
         asked = asked._replace(target=urlsplit(url).path.rstrip("/") + asked.target)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if signer is not None:
@@ -103,47 +94,14 @@ class Api:
             )
         if asked.body:
             sent |= JSON
-        host = urlsplit(url)
-        address = f"{host.scheme}://{host.netloc}{asked.target}"
         try:
-            return await self._exchange(self._opened(), asked, address, sent)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ApiError(f"{asked.method} {asked.target}: {type(error).__name__}") from error
-
-    async def _exchange(
-        self, client: httpx2.AsyncClient, asked: Asked, address: str, headers: Mapping[str, str]
-    ) -> Answer:
-        body = bytearray()
-        asked_at = self._clock.boot()
-        async with client.stream(
-            asked.method, address, content=asked.body or None, headers=dict(headers)
-        ) as answer:
-            self._take_date(answer.headers.get("date", ""), asked_at)
-            async for part in answer.aiter_bytes():
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise ApiError(f"{asked.target} answers more than {MAX_BYTES} bytes")
-        return Answer(answer.status_code, bytes(body))
-
-    def _opened(self) -> httpx2.AsyncClient:
-        import ssl  # noqa: PLC0415 - as httpx2
-
-        import httpx2  # noqa: PLC0415
-
-        if self._client is None:
-            # The machine's own certificates: a private cloud has an authority of its own.
-            self._client = httpx2.AsyncClient(
-                trust_env=False,
-                verify=ssl.create_default_context(),
-                timeout=LIMIT_SECONDS,
-                follow_redirects=False,
-            )
-        return self._client
-
-    def _take_date(self, text: str, asked_at: float) -> None:
-        try:
-            date = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
-            return
-        if date.tzinfo is not None:
-            self._told.measure(date, asked_at, self._clock.boot())
+            reply = await self._http.ask(Request(asked.method, url, asked.target, asked.body, sent))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ApiError(f"{asked.method} {asked.target}: {describe(error)}") from error
+        if reply.date is not None:
+            self._told.measure(reply.date, reply.asked_at, reply.answered_at)
+        if reply.body is None:
+            raise ApiError(f"{asked.target} answers more than {MAX_BYTES} bytes")
+        return Answer(reply.status, reply.body)

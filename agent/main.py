@@ -104,7 +104,6 @@ async def _instance_id(settings: AgentSettings) -> str:
             log.warning("which instance this is, is not known yet: %s", describe(error))
             found = None
         if found is not None:
-            await metadata.close()
             _keep_id(path, found)
             return found
         notify("STATUS=waiting for the metadata service to say which instance this is")
