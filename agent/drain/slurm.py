@@ -42,7 +42,7 @@ class SlurmDriver:
         clock: Callable[[], float] = time.monotonic,
         local: SlurmLocal | None = None,
     ) -> None:
-        """`node` is the node's name in Slurm; `checkpointed` tells whether a job wrote since then by `clock`."""
+        """`node` is its name in Slurm; `checkpointed` tells whether a job wrote since then by `clock`."""
         self._forwarder = forwarder
         self._processes = processes or (lambda: processes_of_jobs(node))
         self._checkpointed = checkpointed
