@@ -101,7 +101,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running afterwards.")] = False,
     data_dir: DataDir = DATA_DIR / "demo",
 ) -> None:
-    """Place, explain, grow, shrink and survive a killed worker, on a fresh laboratory."""
+    """Place, explain, grow, shrink, survive a killed worker and drain a node alone, on a fresh laboratory."""
     from lab.demo.run import run  # noqa: PLC0415 - the other commands need not load it
 
     with refusals():

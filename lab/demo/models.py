@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lab.demo.tools import Sco
+from lab.demo.tools import Sco, expect
 from lab.stack.errors import StackError
 
 MODEL = "llama-3.3:70gb"
@@ -24,11 +24,11 @@ PLACEMENT = re.compile(r"placement ([0-9a-f-]{36}): ")
 def place_models(console: Console, sco: Sco) -> None:
     """Place one model cold and again warm, be denied once, and give everything back."""
     cold = _placed(sco, "first", "--wait")
-    _expect("pool and warmth of the first placement", _where(cold), (CHOSEN, False))
+    expect("pool and warmth of the first placement", _where(cold), (CHOSEN, False))
     _explain(console, sco, cold)
     sco.run("describe", "pool", CHOSEN)
     warm = _placed(sco, "second")
-    _expect("pool and warmth of the second placement", _where(warm), (CHOSEN, True))
+    expect("pool and warmth of the second placement", _where(warm), (CHOSEN, True))
     denied = sco.run("models", "place", "--deployment", "third", *TASK, *NOWHERE, expect=(NO_POOL,))
     if "policy_denied" not in denied:
         raise StackError(f"a task for no pool at all should be denied by policy:\n{denied}")
@@ -36,7 +36,7 @@ def place_models(console: Console, sco: Sco) -> None:
     for one in (cold, warm):
         sco.run("models", "release", one["placementId"])
     held = sco.data("get", "model-placements", "--state", "held")
-    _expect("placements that are held in the end", len(held), 0)
+    expect("placements that are held in the end", len(held), 0)
 
 
 def _placed(sco: Sco, deployment: str, *more: str) -> dict[str, Any]:
@@ -57,14 +57,9 @@ def _explain(console: Console, sco: Sco, decision: dict[str, Any]) -> None:
     asked = [word for pool in LEFT_OUT for word in ("--pool", pool)]
     sco.run("describe", "model-placement", decision["placementId"], *asked)
     found = {one["poolId"]: one for one in decision["candidates"]}
-    _expect("why not the others", {pool: found[pool]["reason"] for pool in LEFT_OUT}, LEFT_OUT)
+    expect("why not the others", {pool: found[pool]["reason"] for pool in LEFT_OUT}, LEFT_OUT)
     paid, instead = (float(found[pool]["pricePerHourUsd"]) for pool in (CHOSEN, CHEAPER))
-    _expect(f"{CHEAPER} is cheaper than {CHOSEN}", instead < paid, True)
+    expect(f"{CHEAPER} is cheaper than {CHOSEN}", instead < paid, True)
     console.print(
         f"{CHEAPER} costs {instead:g} USD per hour instead of {paid:g}. No price buys another region."
     )
-
-
-def _expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise StackError(f"{what}: {found!r} instead of {expected!r}")

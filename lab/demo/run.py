@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +13,8 @@ from lab.addresses import show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import WORKER, ControlPlane
 from lab.demo.models import place_models
-from lab.demo.tools import CloudRecord, Sco, headline
+from lab.demo.nodes import take_back
+from lab.demo.tools import WAIT_SECONDS, CloudRecord, Sco, headline, until
 from lab.stack import commands
 from lab.stack.errors import StackError
 from lab.stack.stack import Stack
@@ -30,7 +29,6 @@ REFUSED_SHOWN = 3
 # So slow that the worker dies while servers are being built.
 SLOW_CLOUD = 2.0
 TAKEN_AWAY = 3
-WAIT_SECONDS = 60.0
 
 
 def run(data_dir: Path, console: Console, *, keep: bool) -> None:
@@ -54,7 +52,7 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
             console.print(f"  stop it      .venv/bin/sco-lab down --data-dir {data_dir}")
     finally:
         if not keep:
-            headline(console, 11, "Stop everything (run with --keep to look around)")
+            headline(console, 12, "Stop everything (run with --keep to look around)")
             plane.stop_all(lambda line: console.print(f"  {line}"))
             commands.down(data_dir, console.print)
 
@@ -102,6 +100,8 @@ def _act(plane: ControlPlane, console: Console) -> None:
     sco.run("explain", WORKLOAD, "--replay")
     headline(console, 10, "Which pool may run a model now, how soon, and why not the cheaper one?")
     place_models(console, sco)
+    headline(console, 11, "The provider takes a node back while API and worker are dead: it drains alone")
+    take_back(plane, console, sco, WORKLOAD)
 
 
 def _explain(sco: Sco) -> None:
@@ -127,7 +127,7 @@ def _kill_worker(plane: ControlPlane, console: Console, sco: Sco, cloud: CloudRe
     before = len(cloud.live_servers())
     cloud.admin.set_speed(SLOW_CLOUD)
     scaling = sco.start("scale", WORKLOAD, "--units", str(DURING_KILL), "--wait", "--timeout", "240")
-    _until(lambda: len(cloud.live_servers()) > before, "the cloud has new servers")
+    until(lambda: len(cloud.live_servers()) > before, "the cloud has new servers")
     plane.kill(WORKER)
     seen = cloud.live_servers()
     building = sum(one["status"] == "BUILD" for one in seen)
@@ -151,7 +151,7 @@ def _take_away(console: Console, sco: Sco, cloud: CloudRecord) -> None:
         cloud.admin.terminate(server_id)
     console.print(f"The provider took {len(taken)} servers away.")
     began = time.monotonic()
-    _until(lambda: _placed_anew(sco, before), "the lost servers are replaced")
+    until(lambda: _placed_anew(sco, before), "the lost servers are replaced")
     console.print(f"Others run in their place after {time.monotonic() - began:.0f} s.")
     sco.run("get", "generations", WORKLOAD)
 
@@ -170,11 +170,3 @@ def _check(plane: ControlPlane, console: Console, cloud: CloudRecord) -> None:
     )
     if found:
         raise StackError("the cloud and the records differ:\n" + "\n".join(found))
-
-
-def _until(happened: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not happened():
-        if time.monotonic() > deadline:
-            raise StackError(f"waited {WAIT_SECONDS:.0f} s and still not: {what}")
-        time.sleep(0.1)

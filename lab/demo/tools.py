@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from lab.control_plane import ControlPlane
 from lab.stack.errors import StackError
 
 COMMAND_SECONDS = 300
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.1
 
 
 class Sco:
@@ -94,3 +97,18 @@ class CloudRecord:
 def headline(console: Console, number: int, text: str) -> None:
     console.print()
     console.print(Rule(f"[bold cyan]{number}. {text}[/]", align="left"))
+
+
+def expect(what: str, found: object, expected: object) -> None:
+    """StackError when it is not so."""
+    if found != expected:
+        raise StackError(f"{what}: {found!r} instead of {expected!r}")
+
+
+def until(happened: Callable[[], Any], what: str) -> None:
+    """Wait until it has happened; StackError when it takes too long."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not happened():
+        if time.monotonic() > deadline:
+            raise StackError(f"waited {WAIT_SECONDS:.0f} s and still not: {what}")
+        time.sleep(POLL_SECONDS)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.control_plane import NAMES, ControlPlane
+from lab.demo.nodes import NODES
+from lab.stack.process import working_in
 from lab.stack.stack import Stack
 
 DEMO_SECONDS = 420
@@ -35,7 +37,16 @@ def test_the_demo_shows_the_main_job_and_cleans_up(folder: Path) -> None:
     assert "llama-3.3:70gb goes to pool cloud-a, where it is loaded" in ended.stdout
     assert "No price buys another region" in ended.stdout
     assert "It ended with exit code 5" in ended.stdout
+    assert "API and worker are dead (SIGKILL)" in ended.stdout
+    assert "It drained with nobody but the provider to talk to" in ended.stdout
+    assert "Nobody's fault: the provider took the node back" in ended.stdout
     assert "The demo ended well" in ended.stdout
     stack = Stack.load(data_dir)
     assert all(server.state == "stopped" for server in stack.status())
     assert not any(ControlPlane(stack).running(name) for name in NAMES)
+    nodes = sorted(data_dir.glob("nodes/nodes/*"))
+    assert len(nodes) == NODES
+    python = Path(sys.executable).resolve().name
+    assert [
+        one for node in nodes for place in (node, node / "work" / "0") for one in working_in(place, python)
+    ] == []
