@@ -43,8 +43,8 @@ def _start(plane: ControlPlane, console: Console, workload: str) -> RunningNodes
     expect("nodes that run", len(nodes.nodes), NODES)
     show(nodes.nodes)
     console.print(
-        f"\n{NODES} servers run the agent and a workload each. Every agent got its identity, its bundle and its"
-        " way onto the node bus from the API, with a token that only its server can read."
+        f"\n{NODES} servers run the agent and a workload each. Every agent got its identity, its bundle and"
+        " its way onto the node bus from the API, with a token that only its server can read."
     )
     console.print("No Kubernetes stands behind them here, so that they signal processes directly.")
     return nodes
