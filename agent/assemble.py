@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.api import Api
 from agent.board import NoticeBoard, NoticeState
@@ -16,6 +16,7 @@ from agent.clock import Clock, ProviderClock, SystemClock
 from agent.deadline import DeadlineFile, DrainDeadline
 from agent.drain.choose import Drivers
 from agent.drain.drains import Drains
+from agent.drain.ending_watch import EndingWatch
 from agent.drain.executor import Limits, Surroundings
 from agent.drain_record import DrainRecord
 from agent.files import Writer
@@ -35,7 +36,7 @@ from wire.notices import Notice
 
 if TYPE_CHECKING:
     from agent.bus import NodeBus
-    from agent.socket import CheckpointReport
+    from agent.socket import CheckpointReport, EndReport
 
 SPOOL, CREDENTIALS, DEADLINE, SOCKET = "spool.db", "bus.creds", "deadline", "agent.sock"
 # How long the sources may take to answer before systemd is told that work may land.
@@ -71,6 +72,9 @@ class Agent:
         self.drivers = Drivers(settings, instance_id)
         self._passing_on: set[asyncio.Task[None]] = set()
         self.drains = self._drains()
+        self.endings = EndingWatch(
+            instance_id, self.drains, lambda: self.bundles.orders.path, record=self.telling, clock=self.clock
+        )
         self.listener = Listener(
             instance_id=instance_id,
             bundles=self.bundles,
@@ -159,6 +163,7 @@ class Agent:
             "identity": self.identity.run,
             "socket": self._serve,
             "uncordoning": self.drains.run_uncordoning,
+            "endings": self.endings.run,
             "check": self._keep_checking,
             "watchdog": keep_signing,
         }
@@ -196,7 +201,7 @@ class Agent:
     async def _serve(self) -> None:
         from agent.socket import AgentSocket  # noqa: PLC0415 - a socket that fails stops nothing else
 
-        served = AgentSocket(self.settings.run_dir / SOCKET, self.board, self._checkpointed)
+        served = AgentSocket(self.settings.run_dir / SOCKET, self.board, self._reported)
         await served.start()
         try:
             await asyncio.Event().wait()
@@ -235,14 +240,27 @@ class Agent:
     def _announce(self, notice: Notice | None, deadline: DrainDeadline | None) -> None:
         self.board.publish(NoticeState() if notice is None else NoticeState.of(notice, deadline))
 
+    def _reported(self, report: CheckpointReport | EndReport) -> None:
+        from agent.socket_lines import EndReport  # noqa: PLC0415 - loaded with the socket, which calls this
+
+        if isinstance(report, EndReport):
+            peer = report.peer
+            # At once: its process is there as long as it waits for the answer.
+            self.drivers.work_ended(peer.pid, peer.started, report.said.exit_code)
+        else:
+            self._checkpointed(report)
+
     def _checkpointed(self, report: CheckpointReport) -> None:
         drain = self.drains.current
         due = of_notice(drain.notice) if drain is not None else {}
         self.telling.tell(EventType.CHECKPOINTED, detail=report.detail(), **due)
         if report.is_last:
-            passing = asyncio.ensure_future(self.drivers.last_checkpoint(report.peer.pid, report.peer.uid))
-            self._passing_on.add(passing)
-            passing.add_done_callback(self._passing_on.discard)
+            self._pass_on(self.drivers.last_checkpoint(report.peer.pid, report.peer.uid))
+
+    def _pass_on(self, report: Coroutine[Any, Any, None]) -> None:
+        passing = asyncio.ensure_future(report)
+        self._passing_on.add(passing)
+        passing.add_done_callback(self._passing_on.discard)
 
     def _gap(self, loss: Loss) -> LifecycleEvent | None:
         return self.telling.event(EventType.GAP, lost_events=loss.events, detail=loss.detail())

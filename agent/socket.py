@@ -20,6 +20,8 @@ from agent.socket_lines import (
     MAX_LINE,
     Checkpointed,
     CheckpointReport,
+    Ended,
+    EndReport,
     Refused,
     Released,
     Watch,
@@ -29,7 +31,15 @@ from agent.socket_lines import (
 )
 from agent.socket_peer import Peer, peer_of
 
-__all__ = ["AgentSocket", "CheckpointReport", "NoticeBoard", "NoticeState", "SocketLimits", "SocketStats"]
+__all__ = [
+    "AgentSocket",
+    "CheckpointReport",
+    "EndReport",
+    "NoticeBoard",
+    "NoticeState",
+    "SocketLimits",
+    "SocketStats",
+]
 
 # Every user of the node may ask: what the answer says is no secret on it.
 MODE = 0o666
@@ -84,7 +94,7 @@ class AgentSocket:
         self,
         path: Path,
         board: NoticeBoard,
-        report: Callable[[CheckpointReport], None],
+        report: Callable[[CheckpointReport | EndReport], None],
         *,
         allowed_uids: frozenset[int] | None = None,
         limits: SocketLimits | None = None,
@@ -122,7 +132,7 @@ class AgentSocket:
     def stats(self) -> SocketStats:
         return SocketStats(len(self._open), self._taken, self._refused)
 
-    def take_report(self, said: Checkpointed | Released, peer: Peer) -> bool:
+    def take_report(self, said: Checkpointed | Released | Ended, peer: Peer) -> bool:
         """Hand a report on; False when there were too many of late."""
         mine = self._reports_by_uid.pop(peer.uid, None) or Allowance(
             self.limits.reports_per_uid, self._steady
@@ -133,7 +143,7 @@ class AgentSocket:
         if not mine.take() or not self._reports.take():
             return False
         self._taken += 1
-        self._report(CheckpointReport(said, peer))
+        self._report(EndReport(said, peer) if isinstance(said, Ended) else CheckpointReport(said, peer))
         return True
 
     def count_refusal(self) -> None:
@@ -220,7 +230,7 @@ class Conversation:
         request = read_request(line)
         if isinstance(request, str):
             return self._refuse(Refused.MALFORMED, request)
-        if isinstance(request, Checkpointed | Released):
+        if isinstance(request, Checkpointed | Released | Ended):
             if self._door.take_report(request, self._peer):
                 return answer()
             return self._refuse(Refused.TOO_OFTEN, "too many reports, this one is not kept")

@@ -63,8 +63,22 @@ class Released(_Line):
     reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
 
 
-Request = AskNotice | Watch | Checkpointed | Released
+class Ended(_Line):
+    """The work of which the sender is a process has ended, or ends with it; below 0, by a signal."""
+
+    op: Literal["ended"]
+    exit_code: Annotated[int, Field(ge=-64, le=255, strict=True)]
+
+
+Request = AskNotice | Watch | Checkpointed | Released | Ended
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
+
+
+class EndReport(NamedTuple):
+    """What a process says of the end of its own work, and which one it is."""
+
+    said: Ended
+    peer: Peer
 
 
 class CheckpointReport(NamedTuple):

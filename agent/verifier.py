@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from agent.bounded import bounded, describe
@@ -31,8 +31,8 @@ class Left(NamedTuple):
 class Verifier:
     """Looks for work of this node until none is left or the edge is reached."""
 
-    def __init__(self, ended: Callable[[Work], None]) -> None:
-        """`ended` is told of each piece of work that was there and is gone."""
+    def __init__(self, ended: Callable[[Sequence[Work], DrainDriver], Awaitable[None]]) -> None:
+        """`ended` is told of work that was there and is gone, and by whom it is not seen any more."""
         self._ended = ended
         self._before: dict[tuple[str, str], Work] = {}
         self._seen_by: DrainDriver | None = None
@@ -40,9 +40,11 @@ class Verifier:
     async def note(self, asked: DrainDriver, seconds: float) -> None:
         """Take note of what is there before it is signalled; what cannot be seen in time is not noted."""
         try:
-            self._compare(await bounded(asked.left(), seconds), asked)
+            work = await bounded(asked.left(), seconds)
         except Exception as error:
             log.info("%s does not say what runs: %s", asked.name, describe(error))
+        else:
+            await self._compare(work, asked)
 
     async def look(self, asked: DrainDriver, instead: DrainDriver) -> Left:
         """What is left, as the one asked says, or the other where it does not answer."""
@@ -53,7 +55,7 @@ class Verifier:
             except Exception as error:
                 detail = f"{driver.name}: {describe(error)}"
                 continue
-            self._compare(work, driver)
+            await self._compare(work, driver)
             return Left(work, driver)
         return Left(None, asked, detail)
 
@@ -70,13 +72,14 @@ class Verifier:
             await asyncio.sleep(min(pause, spare))
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
-    def _compare(self, work: tuple[Work, ...], seen_by: DrainDriver) -> None:
+    async def _compare(self, work: tuple[Work, ...], seen_by: DrainDriver) -> None:
         """Two systems name the same work differently, so only looks of the same one are compared."""
         now = {(one.kind, one.name): one for one in work}
-        if seen_by is self._seen_by:
-            for key in sorted(self._before.keys() - now.keys()):
-                self._ended(self._before[key])
+        before = self._before if seen_by is self._seen_by else {}
         self._before, self._seen_by = now, seen_by
+        gone = [before[key] for key in sorted(before.keys() - now.keys())]
+        if gone:
+            await self._ended(gone, seen_by)
 
 
 def edge(remaining_seconds: float) -> float:

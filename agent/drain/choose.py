@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent.drain.plain import PlainDriver, PlainPlaces, PlainWork
+from agent.drain.plain_endings import PlainEndings, Reported
 from agent.drain.ports import DrainDriver
 from agent.files import read_bounded
 from agent.settings import AgentSettings
@@ -37,9 +38,16 @@ class Drivers:
                 cgroup_root=settings.cgroup_root,
             )
         )
+        self._reported = Reported(self._plain.find)
 
     def plain(self) -> DrainDriver:
-        return PlainDriver(self._plain.find, self._plain.kill_at_once)
+        endings = PlainEndings(self._settings.units, self._reported)
+        return PlainDriver(self._plain.find, self._plain.kill_at_once, endings)
+
+    def work_ended(self, pid: int, started: int, exit_code: int) -> None:
+        """A process of this node says how its own work ended; of others' it is not believed."""
+        if pid > 0:
+            self._reported.take(pid, started, exit_code)
 
     def for_path(self, path: DrainPath) -> DrainDriver:
         """The driver of a path. RuntimeError or ValueError says what is missing for it on this node."""

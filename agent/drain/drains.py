@@ -48,6 +48,7 @@ class Drains:
         self._run: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._prepared: tuple[DrainPath, Systems] | None = None
+        self._complaint = ""
         self._used: dict[str, Systems] = {}
         self._to_uncordon = asyncio.Event()
         self._noted: Notice | None = None
@@ -68,17 +69,24 @@ class Drains:
 
     def prepare(self, path: DrainPath) -> Systems:
         """What the next drain will use, made ahead of it: loading a client takes longer than a signal may."""
-        if self._prepared is None or self._prepared[0] is not path:
-            try:
-                driver = self._driver_for(path)
-            except Exception as error:
-                log.error(
-                    "path %s cannot be used: %s; processes are signalled directly", path, describe(error)
-                )
-                driver = self._plain()
-            local = driver.local() if isinstance(driver, OffersLocal) else self._plain()
-            self._prepared = (path, Systems(driver, driver if driver.name == local.name == PLAIN else local))
-        return self._prepared[1]
+        if self._prepared is not None and self._prepared[0] is path:
+            return self._prepared[1]
+        try:
+            driver = self._driver_for(path)
+        except Exception as error:
+            # Not kept: what is missing, such as the node's own key, may be there when the drain begins.
+            self._complain(f"path {path} cannot be used: {describe(error)}; processes are signalled directly")
+            driver = self._plain()
+            return Systems(driver, driver)
+        local = driver.local() if isinstance(driver, OffersLocal) else self._plain()
+        systems = Systems(driver, driver if driver.name == local.name == PLAIN else local)
+        self._prepared = (path, systems)
+        return systems
+
+    def driver(self, path: DrainPath) -> DrainDriver:
+        """That of the drain under way, else what the next would use."""
+        used = self._used.get(self.current.owner) if self.current is not None else None
+        return (used or self.prepare(path)).driver
 
     def resume(self) -> None:
         """Go on with what is kept: the drain under way, and marks to be taken back."""
@@ -183,6 +191,11 @@ class Drains:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:
+            self._complaint = text
+            log.error("%s", text)
 
     def _start(self, drain: Drain) -> None:
         systems = self._used[drain.owner] = self.prepare(drain.orders.path)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from agent.bounded import bounded, describe
 from agent.clock import Clock
 from agent.deadline import DeadlineFile, DrainDeadline, workload_budget
+from agent.drain.account import Account, names
 from agent.drain.plain import strike
-from agent.drain.ports import DrainDriver, Record, Work
-from agent.drain_record import Drain, DrainRecord, Phase, Route, Told
+from agent.drain.ports import DrainDriver, Record
+from agent.drain_record import Drain, DrainRecord, Phase, Route
 from agent.metrics import AgentMetrics
-from agent.telling import of_notice, once
 from agent.verifier import Left, Verifier, edge
 from wire.bundle import DrainOrders, DrainSignal
-from wire.lifecycle import MAX_DETAIL, EventType
+from wire.lifecycle import EventType
 
 SIGNAL_LIMIT_SECONDS = 1.0
 FORCE_LIMIT_SECONDS = 1.0
@@ -65,14 +65,14 @@ class Executor:
         self._around, self._kept = around, around.kept
         self._driver, self._local = systems
         self._deadline = deadline
-        self._verifier = Verifier(self._work_ended)
+        self._account = Account(around, systems, deadline)
+        self._verifier = Verifier(self._account.work_ended)
         self._cordoning: asyncio.Task[None] | None = None
         self._signalling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Signal, see the work end, say what came of it. Ends when the node outlives its deadline."""
-        for told in self._drain.told:
-            self._tell(**told._asdict())
+        self._account.repeat()
         try:
             if self._drain.phase in (Phase.HEARD, Phase.SIGNALLING):
                 await self._reach_the_work()
@@ -96,7 +96,7 @@ class Executor:
 
     async def _reach_the_work(self) -> None:
         repeated = self._drain.phase is Phase.SIGNALLING
-        self._tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
+        self._account.tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
         writing: list[Coroutine[Any, Any, object]] = [
             self._around.file.write(self._drain.notice, self._deadline)
         ]
@@ -111,8 +111,8 @@ class Executor:
         await asyncio.gather(*writing)
         if not repeated or self._harmless_twice():
             await self._signal()
-        self._around.metrics.to_signal.observe(self._since_notice())
-        self._tell_and_reach(Phase.SIGNALLED, EventType.SIGNALLED)
+        self._around.metrics.to_signal.observe(self._account.since_notice())
+        self._account.reach(Phase.SIGNALLED, EventType.SIGNALLED)
         await self._kept.save()
 
     async def _cordon(self) -> Route:
@@ -179,7 +179,7 @@ class Executor:
 
     async def _try_signal(self) -> bool:
         # What the work has used of its budget stays used.
-        orders = self._cut_orders(self._since_notice())
+        orders = self._cut_orders(self._account.since_notice())
         return await _try(self._driver.signal(orders, self._deadline), SIGNAL_LIMIT_SECONDS)
 
     async def _see_it_end(self) -> None:
@@ -189,11 +189,11 @@ class Executor:
             left = await self._verifier.until_gone(asked, instead, self._deadline, until)
             if left.work == ():
                 self._around.metrics.drains.labels("drained").inc()
-                self._tell_and_reach(Phase.DRAINED, EventType.DRAINED)
+                self._account.reach(Phase.DRAINED, EventType.DRAINED)
                 await self._kept.save()
                 return
             self._around.metrics.drains.labels("overrun").inc()
-            self._tell_and_reach(Phase.OVERRUN, EventType.OVERRUN, f"left: {_names(left)}"[:MAX_DETAIL])
+            self._account.reach(Phase.OVERRUN, EventType.OVERRUN, f"left: {names(left)}")
             await self._force(left)
             await self._kept.save()
         await self._force_the_rest(asked, instead)
@@ -244,40 +244,6 @@ class Executor:
         )
         return orders.model_copy(update={"budget_seconds": budget})
 
-    def _path(self) -> str:
-        local = self._drain.route is Route.LOCAL and self._local is not self._driver
-        return f"{self._driver.name}-local" if local else self._driver.name
-
-    def _since_notice(self) -> float:
-        return max(0.0, self._around.clock.boot() - self._drain.heard_at)
-
-    def _work_ended(self, work: Work) -> None:
-        detail = f"{work.kind} {work.name}"[:MAX_DETAIL]
-        self._tell(
-            EventType.WORK_ENDED,
-            once_for=detail,
-            detail=detail,
-            seconds_since_notice=self._since_notice(),
-            seconds_to_spare=self._deadline.remaining_seconds(),
-        )
-
-    def _tell_and_reach(self, phase: Phase, type: EventType, detail: str = "") -> None:
-        told = Told(
-            type,
-            self._around.now(),
-            self._since_notice(),
-            self._deadline.remaining_seconds(),
-            self._path(),
-            detail,
-        )
-        self._kept.advance(phase=phase, told=(*self._drain.told, told))
-        self._tell(**told._asdict())
-
-    def _tell(self, type: EventType, once_for: str = "", **fields: Any) -> None:
-        notice = self._drain.notice
-        told = of_notice(notice) | fields | {"event_id": once(notice, type, once_for)}
-        self._around.record.tell(type, **told)
-
 
 async def _try(call: Any, seconds: float) -> bool:
     try:
@@ -286,13 +252,3 @@ async def _try(call: Any, seconds: float) -> bool:
         log.warning("%s", describe(error))
         return False
     return True
-
-
-def _names(left: Left) -> str:
-    if left.work is None:
-        return f"nobody can say ({left.detail})"
-    return ", ".join(f"{one.kind} {one.name} ({len(one.pids)} processes)" for one in _first(left.work))
-
-
-def _first(work: Sequence[Work]) -> Sequence[Work]:
-    return work[:10]

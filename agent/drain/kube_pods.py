@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -14,10 +15,14 @@ DEFAULT_GRACE_SECONDS = 30
 MARGIN_SECONDS = 3
 # A grace of zero would take the pod off the API without waiting for its containers to end.
 LEAST_GRACE_SECONDS = 1
+HIGHEST_CODE = 255
 
 
 class Pod(NamedTuple):
-    """What a drain has to know of a pod. `ending_seconds` is its grace once it is being deleted."""
+    """What a drain has to know of a pod. `ending_seconds` is its grace once it is being deleted.
+
+    `exit_code` is there once every container has ended: the first that is not 0, below 0 a signal.
+    """
 
     namespace: str
     name: str
@@ -30,6 +35,8 @@ class Pod(NamedTuple):
     grace_seconds: int = DEFAULT_GRACE_SECONDS
     ending_seconds: int | None = None
     has_pre_stop: bool = False
+    exit_code: int | None = None
+    ended_at: datetime | None = None
 
     @property
     def full_name(self) -> str:
@@ -40,10 +47,15 @@ class Pod(NamedTuple):
         return self.ending_seconds is not None
 
 
-def left_alone(pod: Pod) -> bool:
-    """Whether a drain leaves it: a daemon comes back at once, a static pod is the kubelet's, others ended."""
+def belongs_to_node(pod: Pod) -> bool:
+    """Whether it is part of the node: a daemon comes back at once, a static pod is the kubelet's."""
     static = MIRROR in pod.annotations or pod.annotations.get(SOURCE, "api") != "api"
-    return static or pod.controller in ("DaemonSet", "Node") or pod.phase in FINISHED
+    return static or pod.controller in ("DaemonSet", "Node")
+
+
+def left_alone(pod: Pod) -> bool:
+    """Whether a drain leaves it: it is the node's own, or has ended."""
+    return belongs_to_node(pod) or pod.phase in FINISHED
 
 
 def ours(pods: Iterable[Pod], node: str) -> tuple[Pod, ...]:
@@ -71,6 +83,7 @@ def read_pod(raw: Any) -> Pod:
     ending = None
     if meta.deletionTimestamp is not None:
         ending = meta.deletionGracePeriodSeconds or 0
+    code, ended_at = _ended(raw.status)
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
@@ -83,4 +96,20 @@ def read_pod(raw: Any) -> Pod:
         grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
         ending_seconds=ending,
         has_pre_stop=any(c.lifecycle and c.lifecycle.preStop for c in spec.containers or ()),
+        exit_code=code,
+        ended_at=ended_at,
     )
+
+
+def _ended(status: Any) -> tuple[int | None, datetime | None]:
+    """Exit code and moment of the end, once no container runs or is about to."""
+    found = [
+        one.state.terminated if one.state else None for one in (status and status.containerStatuses) or ()
+    ]
+    ended = [one for one in found if one is not None]
+    if not ended or len(ended) < len(found):
+        return None, None
+    codes = [-one.signal if one.signal else one.exitCode for one in ended]
+    code = next((code for code in codes if code != 0), 0)
+    moments = [one.finishedAt for one in ended if one.finishedAt is not None]
+    return (code if abs(code) <= HIGHEST_CODE else None), max(moments, default=None)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from agent.drain.kube_api import Blocked, Changed, KubeApi, Missing
-from agent.drain.kube_pods import Pod, ours
+from agent.drain.kube_pods import Pod, belongs_to_node, ours
 from agent.drain.ports import SchedulerUnreachable
 
 # A change that never came is found by listing again; so is a pod that the API forgot to list.
 RELIST_SECONDS = 5.0
 LIST_TRIES = 2
 CONFIRM_AT_ONCE = 16
+MOST_ENDED = 256
 
 
 class PodWatch:
@@ -24,21 +25,30 @@ class PodWatch:
         self._node = node
         self._clock = clock
         self._known: dict[str, Pod] = {}
+        # By full name, since another pod may take it: what is known of the end is then the other's.
+        self._ended: dict[str, Pod] = {}
         self._following: asyncio.Task[None] | None = None
         self._listed_at: float | None = None
 
     async def pods(self) -> tuple[Pod, ...]:
         """The pods that are ours. That none is left is said of a fresh list only."""
         fresh = self._listed_at is not None and self._clock() - self._listed_at < RELIST_SECONDS
-        watching = self._following is not None and not self._following.done()
-        if not (fresh and watching and ours(self._known.values(), self._node)):
+        if not (fresh and self._is_watching and ours(self._known.values(), self._node)):
             await self.refresh()
         return ours(self._known.values(), self._node)
+
+    async def ended(self) -> tuple[Pod, ...]:
+        """Pods that ended here and whose exit code was seen, the oldest first. Lists only to begin with."""
+        if not self._is_watching:
+            await self.refresh()
+        return tuple(self._ended.values())
 
     async def refresh(self) -> tuple[Pod, ...]:
         """List again. What was known and is not listed has gone only if the API says so of that very pod."""
         version, listed = await self._list()
         found = {pod.uid: pod for pod in listed}
+        for pod in listed:
+            self._see(pod)
         doubtful = [pod for uid, pod in self._known.items() if uid not in found]
         found |= {pod.uid: pod for pod in await self._still_there(doubtful)}
         self._known = found
@@ -52,6 +62,21 @@ class PodWatch:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    @property
+    def _is_watching(self) -> bool:
+        return self._following is not None and not self._following.done()
+
+    def _see(self, pod: Pod) -> None:
+        before = self._ended.get(pod.full_name)
+        if pod.exit_code is None:
+            if before is not None and before.uid != pod.uid:
+                del self._ended[pod.full_name]
+            return
+        if pod.node == self._node and not belongs_to_node(pod):
+            self._ended[pod.full_name] = pod
+            for name in list(self._ended)[:-MOST_ENDED]:
+                del self._ended[name]
 
     async def _list(self) -> tuple[str, tuple[Pod, ...]]:
         for _ in range(LIST_TRIES):
@@ -80,13 +105,14 @@ class PodWatch:
         return [pod for pod in answers if pod is not None]
 
     def _follow(self, version: str) -> None:
-        if self._following is None or self._following.done():
+        if not self._is_watching:
             self._following = asyncio.create_task(self._take_changes(version))
 
     async def _take_changes(self, version: str) -> None:
         """Until the watch ends, for whatever reason; the next question then lists and watches again."""
         with suppress(SchedulerUnreachable, Missing, Changed, Blocked):
             async for kind, pod in self._api.changes(self._node, version):
+                self._see(pod)
                 if kind == "DELETED":
                     self._known.pop(pod.uid, None)
                 elif kind in ("ADDED", "MODIFIED"):

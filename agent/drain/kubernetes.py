@@ -14,7 +14,7 @@ from agent.drain.kube_local import KubeletShutdown
 from agent.drain.kube_pods import LEAST_GRACE_SECONDS, Pod, at_edge, grace_for
 from agent.drain.kube_processes import Processes, processes_of_pods
 from agent.drain.kube_watch import PodWatch
-from agent.drain.ports import Deadline, DrainDriver, SchedulerUnreachable, Work
+from agent.drain.ports import Deadline, DrainDriver, Ending, SchedulerUnreachable, Work
 from agent.drain.processes import running, send
 from wire.bundle import DrainOrders
 
@@ -124,6 +124,15 @@ class KubernetesDriver:
     async def finish(self, orders: DrainOrders) -> None:
         """The pods' owners start them again elsewhere: nothing is left to say."""
         await self._let_go()
+
+    async def endings(self, of: Sequence[Work] = ()) -> tuple[Ending, ...]:
+        names = {one.name for one in of}
+        ended = [pod for pod in await self._watch.ended() if not names or pod.full_name in names]
+        return tuple(
+            Ending(KIND, pod.full_name, pod.exit_code, pod.uid, pod.ended_at)
+            for pod in ended
+            if pod.exit_code is not None
+        )
 
     async def before(self, pods: Sequence[Pod]) -> None:
         """What has to happen to the pods before any of them is evicted: here nothing."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.drain.ports import Deadline, Work
+from agent.drain.ports import Deadline, Ending, Work
 from agent.drain.processes import Process, catches, cgroup_pids, family, look, running, send
 from wire.bundle import DrainOrders, DrainSignal
 
@@ -99,11 +99,18 @@ class PlainDriver:
     signals_again = False
 
     def __init__(
-        self, find: Callable[[], dict[Work, tuple[Process, ...]]], kill: Callable[[Work], bool]
+        self,
+        find: Callable[[], dict[Work, tuple[Process, ...]]],
+        kill: Callable[[Work], bool],
+        endings: Callable[[Sequence[Work]], Awaitable[tuple[Ending, ...]]] | None = None,
     ) -> None:
-        """`find` says what runs; `kill` ends a piece of work as a whole where that is possible."""
+        """`find` says what runs; `kill` ends a piece of work as a whole where that is possible.
+
+        `endings` says how work ended; without it that stays unknown.
+        """
         self._find = find
         self._kill = kill
+        self._endings = endings
         self._signalled: set[Process] = set()
 
     async def cordon(self, owner: str, until: datetime) -> None:
@@ -135,6 +142,9 @@ class PlainDriver:
 
     async def finish(self, orders: DrainOrders) -> None:
         """Who runs plain work sees it end."""
+
+    async def endings(self, of: Sequence[Work] = ()) -> tuple[Ending, ...]:
+        return () if self._endings is None else await self._endings(of)
 
 
 def plain_driver(places: PlainPlaces) -> PlainDriver:

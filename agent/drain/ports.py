@@ -18,6 +18,19 @@ class Work(NamedTuple):
     pids: tuple[int, ...]
 
 
+class Ending(NamedTuple):
+    """How a piece of work ended, where that is known: its exit code, or below 0 the signal that ended it.
+
+    `mark` tells this end from others of work with the same name, also after a restart of the agent.
+    """
+
+    kind: str
+    name: str
+    exit_code: int
+    mark: str
+    ended_at: datetime | None = None
+
+
 class SchedulerUnreachable(Exception):
     """The system did not answer, or not usably: the work is signalled by the local path instead."""
 
@@ -80,6 +93,18 @@ class OffersLocal(Protocol):
     """A driver that knows where its work's processes are, and so how to reach them without its system."""
 
     def local(self) -> DrainDriver: ...
+
+
+@runtime_checkable
+class TellsEndings(Protocol):
+    """A driver whose system knows how work ended."""
+
+    async def endings(self, of: Sequence[Work] = ()) -> tuple[Ending, ...]:
+        """How these ended, or where none is named whatever ended here of late. What is not known is left out.
+
+        SchedulerUnreachable when the system does not answer.
+        """
+        ...
 
 
 class Record(Protocol):

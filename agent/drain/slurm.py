@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from agent.drain.ports import Deadline, DrainDriver, SchedulerUnreachable, Work
+from agent.drain.ports import Deadline, DrainDriver, Ending, SchedulerUnreachable, Work
 from agent.drain.processes import running, send
 from agent.drain.slurm_forwarder import SlurmForwarder
 from agent.drain.slurm_local import KIND, Jobs, SlurmLocal, processes_of_jobs
@@ -98,6 +98,12 @@ class SlurmDriver:
         told = await self._forwarder.requeue(sorted(self._seen), signalled=True)
         if told.failed:
             raise SchedulerUnreachable(f"job {told.failed[0]} is not requeued: {told.jobs[told.failed[0]]}")
+
+    async def endings(self, of: Sequence[Work] = ()) -> tuple[Ending, ...]:
+        ended = await self._forwarder.endings([one.name for one in of])
+        return tuple(
+            Ending(KIND, one.job_id, one.exit_code, str(one.ended_at), one.ended_at) for one in ended
+        )
 
     async def uncordon(self, owner: str) -> None:
         await self._let_go()

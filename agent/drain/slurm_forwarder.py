@@ -21,6 +21,7 @@ CALL_SECONDS = 0.9
 MAX_ANSWER = 256 * 1024
 MAX_DETAIL = 200
 STALE = "stale"
+HIGHEST_CODE, HIGHEST_SIGNAL = 255, 64
 
 
 class ForwarderAccess(NamedTuple):
@@ -38,6 +39,14 @@ class JobStates(NamedTuple):
     @property
     def failed(self) -> tuple[str, ...]:
         return tuple(sorted(job for job, state in self.jobs.items() if state.startswith("failed")))
+
+
+class JobEnd(NamedTuple):
+    """How a job ended: exit code, or below 0 the signal."""
+
+    job_id: str
+    exit_code: int
+    ended_at: datetime | None
 
 
 class SlurmForwarder:
@@ -76,6 +85,15 @@ class SlurmForwarder:
             return {str(job["id"]): str(job["state"]) for job in answer["jobs"]}
         except (KeyError, TypeError) as error:
             raise SchedulerUnreachable("the forwarder answered without a list of jobs") from error
+
+    async def endings(self, job_ids: Sequence[str] = ()) -> tuple[JobEnd, ...]:
+        """How these jobs of this node ended, or all that Slurm still knows of; others are left out."""
+        answer = await self._order("endings", {"jobs": sorted(job_ids)} if job_ids else {})
+        try:
+            found = [_end_of(job) for job in answer["jobs"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SchedulerUnreachable("the forwarder answered without a list of endings") from error
+        return tuple(one for one in found if one is not None)
 
     async def signal(self, name: str) -> JobStates:
         """Signal every job on this node."""
@@ -142,6 +160,27 @@ class SlurmForwarder:
             return
         if theirs.tzinfo is not None:
             self._ahead = theirs - self._now()
+
+
+def _end_of(job: Mapping[str, Any]) -> JobEnd | None:
+    # A script may end well although a step of it did not.
+    code, of_steps = _code(str(job["exitCode"])), _code(str(job.get("derivedExitCode", "")))
+    code = of_steps if not code and of_steps is not None else code
+    if code is None:
+        return None
+    at = job.get("endedAt")
+    ended_at = None if at is None else datetime.fromisoformat(str(at).replace("Z", "+00:00"))
+    return JobEnd(str(job["id"]), code, ended_at if ended_at is None or ended_at.tzinfo else None)
+
+
+def _code(text: str) -> int | None:
+    """Slurm writes `<exit code>:<signal>`, and for a signal sometimes what is none."""
+    code, _, number = text.partition(":")
+    if not code.isdigit() or not number.isdigit():
+        return None
+    if int(number) > 0:
+        return -int(number) if int(number) <= HIGHEST_SIGNAL else None
+    return int(code) if int(code) <= HIGHEST_CODE else None
 
 
 def _states(answer: Mapping[str, Any]) -> JobStates:

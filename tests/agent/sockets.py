@@ -13,7 +13,7 @@ from uuid import UUID
 
 from agent.board import NoticeBoard
 from agent.socket import AgentSocket, SocketLimits
-from agent.socket_lines import CheckpointReport
+from agent.socket_lines import CheckpointReport, EndReport
 from tests.agent.spooling import PATIENCE_SECONDS
 from wire.notices import Notice, NoticeCause, NoticeKind
 
@@ -65,7 +65,7 @@ class Line:
 
 
 class Door:
-    def __init__(self, socket: AgentSocket, path: Path, reports: list[CheckpointReport]) -> None:
+    def __init__(self, socket: AgentSocket, path: Path, reports: list[CheckpointReport | EndReport]) -> None:
         self.socket, self.path, self.reports = socket, path, reports
         self.board = socket.board
         self._lines: list[Line] = []
@@ -84,7 +84,7 @@ class Door:
 async def door(
     folder: Path, limits: SocketLimits | None = None, uids: frozenset[int] | None = None
 ) -> AsyncIterator[Door]:
-    reports: list[CheckpointReport] = []
+    reports: list[CheckpointReport | EndReport] = []
     path = folder / "agent.sock"
     socket = AgentSocket(path, NoticeBoard(), reports.append, allowed_uids=uids, limits=limits)
     await socket.start()

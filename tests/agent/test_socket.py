@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.board import Level, NoticeBoard, NoticeState
-from agent.socket import AgentSocket, Allowance, SocketLimits
+from agent.socket import AgentSocket, Allowance, CheckpointReport, SocketLimits
 from agent.socket_lines import MAX_LINE
 from agent.socket_peer import Peer, is_same, peer_of, start_of
 from tests.agent.sockets import NOTICE_ID, ROOMY, Ends, door, notice
@@ -65,7 +65,7 @@ async def test_reports_carry_who_made_them_and_change_nothing_else(tmp_path: Pat
         assert await line.ask(op="checkpointed", generation=12, bytes=2048, final=True) == {"ok": True}
         assert await line.ask(op="released", generation=13, reason="no\nanswer") == {"ok": True}
         me = f"uid {os.getuid()}, pid {os.getpid()}"
-        assert [report.detail() for report in opened.reports] == [
+        assert [report.detail() for report in opened.reports if isinstance(report, CheckpointReport)] == [
             f"generation 12, final, 2048 bytes ({me})",
             f"not saved, lease released ({me}): no?answer",
         ]

@@ -111,6 +111,8 @@ def test_jobs_are_moved_off_a_closed_node_only(session: Session, order: str) -> 
         ("requeue", {"jobs": [1]}),
         ("requeue", {"jobs": ["1"] * 300}),
         ("requeue", {}),
+        ("endings", {"jobs": "7"}),
+        ("endings", {"jobs": ["all"]}),
         ("jobs", []),
         ("jobs", b"{"),
         ("jobs", b"[" * 5000),

@@ -43,7 +43,7 @@ def test_the_keys_on_the_page_are_those_that_are_written() -> None:
 def test_the_lines_on_the_page_are_those_that_the_agent_reads() -> None:
     text = section(PROTOCOL, "The agent's socket")
     lines = re.findall(r"`(\{\"op\".*?\})`", text)
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert not [line for line in lines if isinstance(read_request(line.encode()), str)]
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == {str(reason) for reason in Refused}
     limits = SocketLimits()

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .gate import Node, Refused
-from .slurm import CUT_SHORT, ON_NODES, Job, NodeState, Slurm
+from .slurm import CUT_SHORT, ENDED, ON_NODES, Details, Job, NodeState, Slurm
 
 SIGNALS = ("TERM", "USR1", "USR2", "INT", "KILL")
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 JOB_ID = re.compile(r"[1-9][0-9]{0,9}")
 MAX_JOBS = 256
+MAX_ENDED = 16
 # How long a job that was signalled here is known as this node's, although it waits or runs elsewhere by then.
 REMEMBERED_SECONDS = 900.0
 
@@ -34,6 +35,7 @@ class Orders:
             "/v1/drain": self.drain,
             "/v1/resume": self.resume,
             "/v1/jobs": self.jobs,
+            "/v1/endings": self.endings,
             "/v1/signal": self.signal,
             "/v1/requeue": self.requeue,
         }
@@ -64,6 +66,13 @@ class Orders:
 
     def jobs(self, node: Node, body: Body) -> Body:
         return {"jobs": [{"id": job.job_id, "state": job.state} for job in self._slurm.jobs(node.name)]}
+
+    def endings(self, node: Node, body: Body) -> Body:
+        """How jobs of the node ended: those that are named, or the newest that Slurm remembers."""
+        named = None if body.get("jobs") is None else _job_ids(body)
+        wanted = self._slurm.ended(node.name) if named is None else named
+        found = [self._slurm.details(job_id) for job_id in wanted[:MAX_ENDED]]
+        return {"jobs": [_ending(one) for one in found if one.state in ENDED and node.name in one.nodes]}
 
     def signal(self, node: Node, body: Body) -> Body:
         """Signal all jobs on the node, or those that are named, each of which must be on it."""
@@ -160,6 +169,16 @@ class Orders:
         with self._lock:
             self._signalled = {key: until for key, until in self._signalled.items() if until > now}
             self._signalled |= {(node.instance, job_id): now + REMEMBERED_SECONDS for job_id in job_ids}
+
+
+def _ending(job: Details) -> Body:
+    """Exit codes as Slurm writes them: `<exit code>:<signal>`."""
+    return {
+        "id": job.job_id,
+        "exitCode": job.exit_code,
+        "derivedExitCode": job.derived_exit_code,
+        "endedAt": job.ended_at,
+    }
 
 
 def _mark(node: Node, owner: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import subprocess
 import threading
 import time
@@ -22,8 +24,23 @@ ON_NODES = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "SIGNALING", "S
 HOLDING = "running,suspended,completing,configuring,signaling,stopped,stage_out"
 # States of a job that ended before its work was done, and not because a person wanted it so.
 CUT_SHORT = ("FAILED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED")
+# States of a job that is over: of one that waits or runs again, the exit code of before says nothing.
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "NODE_FAIL")
+OVER = "completed,failed,timeout,cancelled,out_of_memory,deadline,node_fail"
+# Nodes that look for work that failed may be told what was so this long ago.
+ENDED_SECONDS = 5.0
 RELEASE_SECONDS = 180.0
 RELEASE_PAUSE_SECONDS = 0.2
+
+# Each where its line begins: further on, a job's own name or comment could pass for them.
+LINES = {
+    "state": re.compile(r"^ +JobState=(\S+)", re.MULTILINE),
+    "nodes": re.compile(r"^ +NodeList=(\S+)", re.MULTILINE),
+    "exit_code": re.compile(r"^ +Requeue=\d+ Restarts=\d+ .*\bExitCode=(\S+)", re.MULTILINE),
+    "derived": re.compile(r"^ +DerivedExitCode=(\S+)", re.MULTILINE),
+    "ended_at": re.compile(r"^ +StartTime=\S+ EndTime=(\S+)", re.MULTILINE),
+}
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 log = logging.getLogger("sco-forwarder")
 
@@ -47,6 +64,17 @@ class Job(NamedTuple):
     state: str
 
 
+class Details(NamedTuple):
+    """What Slurm knows of one job. `ended_at` is None while it has no end; `nodes` are its last ones."""
+
+    job_id: str
+    state: str
+    nodes: frozenset[str]
+    exit_code: str
+    derived_exit_code: str
+    ended_at: str | None
+
+
 class Slurm:
     """Calls scontrol, scancel, squeue and sinfo. Refused when one fails or does not answer in time."""
 
@@ -54,7 +82,9 @@ class Slurm:
         self._seconds = command_seconds
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._nodes = Shared(self._read_nodes)
-        self._jobs = Shared(self._read_jobs)
+        self._jobs = Shared(lambda: self._read_jobs(HOLDING))
+        self._over = Shared(self._read_over)
+        self._over_at: tuple[float, dict[str, set[Job]]] = (-ENDED_SECONDS, {})
         self._steps = Shared(self._read_steps)
 
     def node(self, name: str) -> NodeState:
@@ -73,6 +103,20 @@ class Slurm:
         """Jobs that hold the node, each once, sorted."""
         return sorted(self._jobs.get().get(name, set()))
 
+    def ended(self, name: str) -> list[str]:
+        """Jobs that ended on the node of late, the newest first."""
+        found = self._over.get().get(name, set())
+        return sorted((job.job_id for job in found), key=_number, reverse=True)
+
+    def details(self, job_id: str) -> Details:
+        """A job that Slurm does not know (any more) has no state."""
+        try:
+            return _details_of(job_id, self._run("scontrol", "show", "job", "-d", job_id))
+        except Refused as refused:
+            if "Invalid job id" in str(refused):
+                return Details(job_id, "", frozenset(), "", "", None)
+            raise
+
     def job_on(self, job_id: str, name: str) -> Job | None:
         """A job that holds the node, or held it when it ended; None when it is not, or no longer, known."""
         return self._find(job_id, "-w", name)
@@ -89,10 +133,18 @@ class Slurm:
             found[name] = NodeState(state.lower(), reason)
         return found
 
-    def _read_jobs(self) -> dict[str, set[Job]]:
-        """The jobs that hold each node."""
+    def _read_over(self) -> dict[str, set[Job]]:
+        """Who asks does so all the time, and a large cluster would ask more than it does."""
+        at, found = self._over_at
+        if time.monotonic() - at >= ENDED_SECONDS:
+            found = self._read_jobs(OVER)
+            self._over_at = (time.monotonic(), found)
+        return found
+
+    def _read_jobs(self, states: str) -> dict[str, set[Job]]:
+        """The jobs in these states, by the nodes that each holds or held."""
         found: dict[str, set[Job]] = {}
-        for line in self._run("squeue", "-h", "-a", "-t", HOLDING, "-o", FORMAT).splitlines():
+        for line in self._run("squeue", "-h", "-a", "-t", states, "-o", FORMAT).splitlines():
             try:
                 names = hosts_of(line.rpartition("|")[2].strip())
             except ValueError as error:
@@ -175,6 +227,8 @@ class Slurm:
                 errors="replace",
                 timeout=self._seconds,
                 check=False,
+                # Its times then mean the same everywhere.
+                env=os.environ | {"TZ": "UTC"},
             )
         except subprocess.TimeoutExpired as error:
             limit = f"{command[0]} did not answer within {self._seconds:g} s"
@@ -187,3 +241,19 @@ def _job_of(line: str) -> Job:
     number, shown, state = (part.strip() for part in line.split("|")[:3])
     # A part of a heterogeneous job is requeued and signalled by its leader: `12+1` is part of 12.
     return Job(shown.partition("+")[0] if "+" in shown else number, state.upper())
+
+
+def _details_of(job_id: str, text: str) -> Details:
+    """From what scontrol says; of a heterogeneous job the leader comes first."""
+    found = {name: line.search(text) for name, line in LINES.items()}
+    said = {name: match[1] if match else "" for name, match in found.items()}
+    try:
+        nodes = frozenset(hosts_of(said["nodes"]))
+    except ValueError as error:
+        raise Refused(502, "slurm", f"scontrol names nodes in a way unknown here: {error}") from error
+    at = f"{said['ended_at']}Z" if TIME.fullmatch(said["ended_at"]) else None
+    return Details(job_id, said["state"], nodes, said["exit_code"], said["derived"], at)
+
+
+def _number(job_id: str) -> int:
+    return int(job_id) if job_id.isdigit() else 0
