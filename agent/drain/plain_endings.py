@@ -14,6 +14,7 @@ from agent.drain.processes import Process
 STAMP = "ExecMainExitTimestampMonotonic"
 SHOW = ("systemctl", "show", f"--property=Id,ActiveState,ExecMainCode,ExecMainStatus,{STAMP}")
 SHOW_SECONDS = 1.0
+END_SECONDS = 0.2
 MAX_OUTPUT = 256 * 1024
 MOST_REPORTED = 256
 ENDED = frozenset({"inactive", "failed"})
@@ -92,18 +93,33 @@ async def _output(command: Sequence[str], seconds: float) -> str:
         )
     except OSError:
         return ""
+    assert process.stdout is not None, "a pipe was asked for"
     try:
-        async with asyncio.timeout(seconds):
-            assert process.stdout is not None, "a pipe was asked for"
-            raw = await process.stdout.read(MAX_OUTPUT)
-            await process.wait()
+        raw = await asyncio.wait_for(_read(process.stdout), seconds)
     except TimeoutError:
         return ""
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+        await _end(process, process.stdout)
     return raw.decode(errors="replace")
+
+
+async def _read(pipe: asyncio.StreamReader) -> bytes:
+    """Up to the end, or as much of it as is believed to be meant."""
+    raw = b""
+    while len(raw) < MAX_OUTPUT and (part := await pipe.read(MAX_OUTPUT)):
+        raw += part
+    return raw
+
+
+async def _end(process: asyncio.subprocess.Process, pipe: asyncio.StreamReader) -> None:
+    """Let go of a process, which ends at once where it has not; what it wrote meanwhile is thrown away."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            while await pipe.read(MAX_OUTPUT):
+                pass
+            await process.wait()
 
 
 class PlainEndings:
