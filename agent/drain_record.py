@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -23,6 +24,8 @@ from wire.lifecycle import EventType
 from wire.notices import Notice
 
 NAME = "drain.json"
+# What is kept twice within this is one write to the disk, and none on a signal's way.
+GATHER_SECONDS = 0.1
 log = logging.getLogger("sco.agent")
 
 
@@ -115,7 +118,9 @@ class DrainRecord:
         self._disk, self._run = disk / NAME, run / NAME
         self._to_disk, self._to_run = Writer(failed), Writer(failed)
         self._clock, self._provider, self._boot_id = clock, provider, boot_id()
-        self._writing: set[asyncio.Task[bool]] = set()
+        self._unwritten: bytes | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
         self.saved = Saved(boot_id=self._boot_id, saved_at=clock.boot())
 
     def load(self) -> None:
@@ -142,17 +147,29 @@ class DrainRecord:
     async def save(self) -> None:
         """Keep it beyond this process; beyond the machine's next start a moment later."""
         self.change(saved_at=self._clock.boot(), writes=self.saved.writes + 1)
-        content = self.saved.model_dump_json(by_alias=True).encode()
-        writing = asyncio.ensure_future(self._to_disk.run(NAME, partial(write_atomic, self._disk, content)))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
+        content = self._unwritten = self.saved.model_dump_json(by_alias=True).encode()
+        if self._writing is None or self._writing.done():
+            self._hurry.clear()
+            self._writing = asyncio.ensure_future(self._write_to_disk())
+        writing = self._writing
         if not await self._to_run.run(NAME, partial(write_atomic, self._run, content, durable=False)):
+            self._hurry.set()
             await asyncio.shield(writing)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._writing)
+        self._hurry.set()
+        if self._writing is not None:
+            await self._writing
         self._to_disk.close()
         self._to_run.close()
+
+    async def _write_to_disk(self) -> None:
+        """Write what is newest a moment from now, and what comes while it is written."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), GATHER_SECONDS)
+        while (content := self._unwritten) is not None:
+            self._unwritten = None
+            await self._to_disk.run(NAME, partial(write_atomic, self._disk, content))
 
     def _moved(self, drain: Drain, saved_at: float) -> Drain:
         notice, boot = drain.notice, self._clock.boot()

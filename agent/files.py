@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from threading import get_native_id
 
 # A disk that hangs costs a drain this much once, and nothing afterwards.
 WRITE_LIMIT_SECONDS = 0.25
 MAX_BYTES = 1024 * 1024
+# What a killed process left under that name is written over; a link that somebody laid there is not followed.
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Replace a file so that a reader, or a crash, sees the old or the new one. Raises OSError."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
+    # No two threads that write at a time have the same number, whichever process they are of.
+    fresh = f"{path.parent}/.{path.name}.{get_native_id()}"
+    try:
+        with open(os.open(fresh, NEW_FILE, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        os.replace(fresh, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise
     if durable:
         _sync_folder(path.parent)
 
@@ -49,6 +55,8 @@ class Writer:
         self._failed = failed
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="write")
         self._stuck = False
+        # A thread takes a moment to start, which the first write of a drain does not have.
+        self._threads.submit(int)
 
     async def run(self, name: str, action: Callable[[], object]) -> bool:
         """True when the action is done. What fails or takes too long is counted, never raised."""

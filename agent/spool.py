@@ -20,10 +20,13 @@ from uuid import UUID
 
 from agent.spool_keeper import GapMaker, Keeper, SpoolStats
 from agent.spool_policy import Spooled, spooled, to_give_up
-from wire.lifecycle import LifecycleEvent
+from wire.lifecycle import EventType, LifecycleEvent
 
 LIMIT_BYTES = 64 * 1024 * 1024
 MEMORY_EVENTS = 2000
+# A drain tells of its signal within less than this after its notice: one write for both, once the signal is
+# sent. A kill in between loses nothing: a drain that has not signalled tells of its notice again.
+GATHER_SECONDS = 0.05
 # Asks that wait for the thread; more only pile up when the disk hangs.
 MAX_ASKS = 32
 
@@ -129,12 +132,23 @@ class Spool:
             with self._lock:
                 if not (self._arrived or self._asks or self._closing):
                     self._lock.wait(keeper.patience())
+                self._gather()
                 arrived, self._arrived = self._arrived, []
                 overflow, self._overflow = self._overflow, 0
                 asks, self._asks = self._asks, []
                 closing = self._closing
             self._turn(keeper, arrived, overflow, asks)
         keeper.close()
+
+    def _gather(self) -> None:
+        """A notice alone waits a moment for its signal, unless somebody wants an answer."""
+
+        def is_pressed() -> bool:
+            urgent = any(one.type is not EventType.NOTICE for one in self._arrived)
+            return urgent or bool(self._asks) or self._closing
+
+        if self._arrived:
+            self._lock.wait_for(is_pressed, GATHER_SECONDS)
 
     def _turn(self, keeper: Keeper, arrived: list[LifecycleEvent], overflow: int, asks: list[_Ask]) -> None:
         try:

@@ -46,7 +46,6 @@ class Telling:
         if bundle is None:
             return None
         known: dict[str, Any] = {
-            "event_id": uuid4(),
             "type": type,
             "tenant_id": bundle.tenant_id,
             "region": bundle.region,
@@ -57,6 +56,8 @@ class Telling:
             "workload_id": bundle.workload_id,
             "occurred_at": self._provider.now() or self._clock.wall(),
         }
+        if "event_id" not in fields:
+            known["event_id"] = uuid4()
         return LifecycleEvent.model_validate(known | fields)
 
 

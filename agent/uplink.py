@@ -35,12 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class Pace(NamedTuple):
-    """First and longest pause in seconds: between rounds without receipts, and after a failure to send."""
+    """First and longest pause in seconds: between rounds without receipts, and after a failure to send.
+
+    `gather` is the least and the most that something new waits before it is sent.
+    """
 
     resend: tuple[float, float] = (30.0, 600.0)
     retry: tuple[float, float] = (1.0, 60.0)
     # Nodes that lost the same bus do not all come back in the same moment.
     spread: float = 0.2
+    # A drain has more urgent things to do at first, and the nodes of a hall do not tell of it all at once.
+    gather: tuple[float, float] = (0.1, 0.5)
 
 
 class SpoolPort(Protocol):
@@ -125,6 +130,8 @@ class Uplink:
                 pause = self._pace.retry[1]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
+                if pause != 0.0:
+                    await asyncio.sleep(self._dice.uniform(*self._pace.gather))
 
     async def _step(self) -> float | None:
         """Send one batch. Answers how long to rest, unless woken; None is until woken."""

@@ -7,7 +7,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, get_native_id
 
 import pytest
 
@@ -45,6 +45,20 @@ async def test_a_write_that_fails_is_counted_and_leaves_what_was_there(tmp_path:
     assert target.stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["kept"]
     writer.close()
+
+
+def test_what_lies_where_a_new_file_is_made_is_neither_in_the_way_nor_followed(tmp_path: Path) -> None:
+    target, other = tmp_path / "kept", tmp_path / "other"
+    other.write_bytes(b"other")
+    half = tmp_path / f".kept.{get_native_id()}"
+    half.write_bytes(b"half of what a killed process wrote, and more")
+    write_atomic(target, b"whole")
+    assert target.read_bytes() == b"whole"
+    half.symlink_to(other)
+    with pytest.raises(OSError, match="symbolic link"):
+        write_atomic(target, b"elsewhere")
+    write_atomic(target, b"again")
+    assert (target.read_bytes(), other.read_bytes()) == (b"again", b"other")
 
 
 def test_a_file_larger_than_any_of_ours_is_not_read(tmp_path: Path) -> None:

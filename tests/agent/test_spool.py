@@ -250,6 +250,25 @@ def test_appending_never_waits_for_the_disk(tmp_path: Path) -> None:
     spool.close()
 
 
+def test_a_notice_waits_for_its_signal_and_not_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.spool.GATHER_SECONDS", 60.0)
+    spool, heard = started(tmp_path / "spool.db"), threading.Event()
+    spool.listen(heard.set)
+    spool.append(event(EventType.NOTICE))
+    assert not heard.wait(0.2)
+    spool.append(event(EventType.SIGNALLED))
+    assert heard.wait(PATIENCE_SECONDS)
+    # Who asks, or ends, does not wait either.
+    spool.append(event(EventType.NOTICE))
+    assert spool.flush(PATIENCE_SECONDS)
+    assert spool.stats().events == 3
+    spool.append(event(EventType.NOTICE))
+    spool.close(PATIENCE_SECONDS)
+    assert spool.stats().events == 4
+
+
 def test_closing_twice_or_before_the_start_is_harmless(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool.db", gap)
     spool.close()
