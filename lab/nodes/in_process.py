@@ -66,18 +66,23 @@ class InProcessWork:
         if self._told:
             return
         self._told = True
-        (self._folder / STAMP_FILE).write_text(json.dumps(stamp._asdict()))
-        if self._kind in ENDS_BY_ITSELF:
-            asyncio.get_running_loop().call_later(self._linger_seconds, self.kill)
+        # Written a moment later: a workload of its own would not do it in the agent's time.
+        asyncio.get_running_loop().call_later(self._linger_seconds, self._come_out, stamp)
 
     def kill(self) -> None:
         self.runs = False
+
+    def _come_out(self, stamp: Stamp) -> None:
+        (self._folder / STAMP_FILE).write_text(json.dumps(stamp._asdict()))
+        if self._kind in ENDS_BY_ITSELF:
+            self.kill()
 
 
 class InProcessDriver:
     """Takes one such workload off its node, as the plain driver does with processes."""
 
     name = "plain"
+    signals_again = False
 
     def __init__(self, work: InProcessWork) -> None:
         self._work = work
