@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -26,6 +26,8 @@ from wire.notices import Notice
 NAME = "drain.json"
 # What is kept twice within this is one write to the disk, and none on a signal's way.
 GATHER_SECONDS = 0.1
+# A moment on the steady clock, within thirty years of any start: what is further off was never written here.
+Steady = Annotated[float, Field(ge=-1e9, le=1e9)]
 log = logging.getLogger("sco.agent")
 
 
@@ -74,8 +76,8 @@ class Drain(_Kept):
     heard_by: str | None = None
     phase: Phase = Phase.HEARD
     route: Route | None = None
-    heard_at: float
-    ends_at: float
+    heard_at: Steady
+    ends_at: Steady
     told: tuple[Told, ...] = ()
 
     @field_validator("notice")
@@ -97,7 +99,7 @@ class Saved(_Kept):
     """Everything kept: what was heard, the drain, and marks that are still to be taken back."""
 
     boot_id: str
-    saved_at: float
+    saved_at: Steady
     writes: int = 0
     memory: Memory = Memory()
     drain: Drain | None = None

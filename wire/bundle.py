@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import AwareDatetime, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from wire.node import Hall, InstanceId, Letter, Name
+from wire.node import Hall, InstanceId, Letter, Moment, Name
 from wire.signing import KeyRing, LetterKind, Opened, SigningKey, seal, unseal
 
 MAX_BUDGET_SECONDS = 115
@@ -79,7 +79,7 @@ class Bundle(Letter):
     """What a node has to know ahead of time. A higher `version` replaces a lower one; none ever expires."""
 
     version: Annotated[int, Field(ge=1, lt=2**53)]
-    issued_at: AwareDatetime
+    issued_at: Moment
     tenant_id: Name
     instance_id: InstanceId
     region: Name

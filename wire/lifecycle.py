@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from wire.node import Hall, InstanceId, Letter, Name
+from wire.node import Hall, InstanceId, Letter, Moment, Name
 from wire.notices import NoticeKind
 
 TOPIC_PREFIX = "lifecycle.nodes.v1"
@@ -64,10 +64,10 @@ class LifecycleEvent(Letter):
     partition_id: Name
     workload_id: Name
     sequence: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    occurred_at: AwareDatetime
+    occurred_at: Moment
     notice_id: UUID | None = None
     notice_kind: Literal[NoticeKind.HARD, NoticeKind.ADVISORY] | None = None
-    deadline: AwareDatetime | None = None
+    deadline: Moment | None = None
     path: Annotated[str, Field(max_length=40)] | None = None
     seconds_since_notice: Annotated[float, Field(ge=0, le=1e7)] | None = None
     seconds_to_spare: Annotated[float, Field(ge=-1e7, le=1e7)] | None = None

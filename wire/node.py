@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be a moment that UTC has a date for") from None
+    return moment
+
 
 # A subject's parts are separated by dots; neither a hall's name nor an instance's id holds one.
 InstanceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Hall = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Name = Annotated[str, Field(min_length=1, max_length=255)]
+# Near the years 1 and 9999 an offset leads where no date is.
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 INSTANCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 STREAM = "SCO_LIFECYCLE"

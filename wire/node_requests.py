@@ -18,9 +18,9 @@ from typing import Annotated, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from wire.node import INSTANCE_ID, InstanceId, Letter
+from wire.node import INSTANCE_ID, InstanceId, Letter, Moment
 
 INSTANCE_HEADER = "sco-instance"
 TIME_HEADER = "sco-time"
@@ -91,7 +91,7 @@ class BusAdmission(Letter):
     """What admits a node to the node bus until `expires_at`, together with its own key."""
 
     jwt: Annotated[str, Field(min_length=1, max_length=8192)]
-    expires_at: AwareDatetime
+    expires_at: Moment
 
 
 class Registered(Letter):

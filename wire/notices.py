@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Annotated, NamedTuple, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from wire.node import Hall, InstanceId, Letter
+from wire.node import Hall, InstanceId, Letter, Moment
 from wire.signing import KeyRing, LetterKind, Opened, SigningKey, seal, unseal
 from wire.signing import Refusal as LetterRefusal
 
@@ -42,8 +42,8 @@ class Notice(Letter):
     hall: Hall
     kind: NoticeKind
     cause: NoticeCause
-    issued_at: AwareDatetime
-    deadline: AwareDatetime | None = None
+    issued_at: Moment
+    deadline: Moment | None = None
     withdraws: UUID | None = None
     reason: Annotated[str, Field(max_length=MAX_DETAIL)] = ""
 
