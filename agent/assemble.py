@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -50,7 +51,14 @@ log = logging.getLogger("sco.agent")
 class Agent:
     """One node's agent. Several can live in one process, each with folders and an instance of its own."""
 
-    def __init__(self, settings: AgentSettings, instance_id: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        instance_id: str,
+        clock: Clock | None = None,
+        drivers: Drivers | None = None,
+    ) -> None:
+        """`drivers` are made from the settings where none are given."""
         self.settings, self.instance_id = settings, instance_id
         self.metrics = AgentMetrics()
         self.clock = clock or SystemClock()
@@ -69,7 +77,7 @@ class Agent:
             settings.state_dir, instance_id, self.api, offer=self.bundles.offer, api_url=settings.api_url
         )
         self.board = NoticeBoard()
-        self.drivers = Drivers(settings, instance_id)
+        self.drivers = drivers or Drivers(settings, instance_id)
         self._passing_on: set[asyncio.Task[None]] = set()
         self.drains = self._drains()
         self.endings = EndingWatch(
@@ -175,6 +183,8 @@ class Agent:
             if is_ready(await self.check.run()):
                 break
             await asyncio.sleep(SETTLE_STEP_SECONDS)
+        # What was loaded by now stays: a search for garbage among all of it would hold up a drain.
+        gc.freeze()
         while True:
             checks = await self.check.run()
             notify("READY=1", f"STATUS={said(checks)}")

@@ -101,13 +101,16 @@ class Executor:
             self._around.file.write(self._drain.notice, self._deadline)
         ]
         if not repeated:
+            asking: list[Coroutine[Any, Any, object]] = [
+                self._verifier.note(self._driver, self._around.limits.scheduler_seconds)
+            ]
             if self._driver is not self._local:
-                # A scheduler may take its time, in which a restart must already know of the drain.
-                writing.append(self._kept.save())
-            writing.append(self._verifier.note(self._driver, self._around.limits.scheduler_seconds))
-            route, *_ = await asyncio.gather(self._cordon(), *writing)
+                # A scheduler may take its time, in which work and a restart must already know of the drain.
+                asking += [self._kept.save(), *writing]
+                writing = []
+            route, *_ = await asyncio.gather(self._cordon(), *asking)
             self._kept.advance(phase=Phase.SIGNALLING, route=route)
-            writing = [self._kept.save()]
+            writing.append(self._kept.save())
         await asyncio.gather(*writing)
         if not repeated or self._harmless_twice():
             await self._signal()

@@ -22,12 +22,11 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from agent.assemble import Agent
-from agent.clock import SystemClock
-from agent.drain.drains import Drains
+from agent.drain.choose import Drivers
 from agent.drain.ports import Deadline, Work
 from agent.settings import AgentSettings
 from lab.nodes.workloads import ENDS_BY_ITSELF, STAMP_FILE, Kind, Stamp
-from wire.bundle import DrainOrders
+from wire.bundle import DrainOrders, DrainPath
 
 READY = "ready"
 WORK = "in_process"
@@ -107,22 +106,21 @@ class InProcessDriver:
         """The work has ended."""
 
 
-class InProcessAgent(Agent):
-    """The agent as it is, with one driver for every path."""
+class InProcessDrivers(Drivers):
+    """One driver for every path, since no process could be signalled here."""
 
     def __init__(self, settings: AgentSettings, instance_id: str, work: InProcessWork) -> None:
+        super().__init__(settings, instance_id)
         self._driver = InProcessDriver(work)
-        super().__init__(settings, instance_id, SystemClock())
 
-    def _drains(self) -> Drains:
-        """The agent's own, but for who takes the work off: here no process could be signalled."""
-        drains = super()._drains()
-        drains._driver_for = lambda path: self._driver
-        drains._plain = lambda: self._driver
-        return drains
+    def for_path(self, path: DrainPath) -> InProcessDriver:
+        return self._driver
+
+    def plain(self) -> InProcessDriver:
+        return self._driver
 
 
-def agent_of(node: PlannedNode, plan: Plan) -> InProcessAgent:
+def agent_of(node: PlannedNode, plan: Plan) -> Agent:
     """The agent of one node of a plan."""
     settings = AgentSettings(
         instance_id=node.instance_id,
@@ -134,7 +132,7 @@ def agent_of(node: PlannedNode, plan: Plan) -> InProcessAgent:
         metrics_port=0,
     )
     work = InProcessWork(node.folder / "work" / "0", node.kind, plan.linger_seconds)
-    return InProcessAgent(settings, node.instance_id, work)
+    return Agent(settings, node.instance_id, drivers=InProcessDrivers(settings, node.instance_id, work))
 
 
 async def run(plan: Plan) -> None:
@@ -143,11 +141,6 @@ async def run(plan: Plan) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     agents = [agent_of(node, plan) for node in plan.nodes]
-    for agent in agents:
-        # Threads that write begin with the first write. Starting hundreds in one moment is nothing that the
-        # nodes of a hall do to each other.
-        agent.load()
-        await agent.kept.save()
     running = [asyncio.create_task(agent.run(stop)) for agent in agents]
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
