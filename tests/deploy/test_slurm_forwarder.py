@@ -124,6 +124,15 @@ def test_what_is_not_an_order_never_reaches_slurm(session: Session, order: str, 
     assert {call[0] for call in session.calls()} <= {"sinfo"}
 
 
+def test_a_drain_that_is_over_moves_no_job_that_it_had_told(session: Session) -> None:
+    session.says("squeue", "7|7|RUNNING|n1\n")
+    session.order("n1", "signal", {"signal": "USR1"})
+    session.says("squeue", "7|7|FAILED|n1\n")
+    assert session.order("n1", "requeue", {"jobs": [], "signalled": True}).body["jobs"]["7"] == "requeued"
+    assert session.order("n1", "resume", {"owner": "sco-1"}).body["resumed"] is True
+    assert session.order("n1", "requeue", {"jobs": [], "signalled": True}).body["jobs"] == {}
+
+
 def test_an_order_that_there_is_not_is_named(session: Session) -> None:
     answer = session.order("n1", "reboot")
     assert (answer.status, answer.reason) == (404, "unknown_order")

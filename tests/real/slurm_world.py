@@ -26,8 +26,9 @@ PACKAGE = Path(__file__).parents[2] / "deploy" / "slurm" / "sco_forwarder"
 OWNER = "sco-notice-1"
 PATIENCE_SECONDS = 40.0
 # Counts in a file what it has done, writes it on USR1, and then waits to be requeued or ends as it was told.
+# Where it knows an agent's socket, it says there that it has written.
 JOB = """
-import json, os, pathlib, signal, sys, time
+import json, os, pathlib, signal, socket, sys, time
 state, told, after = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1] + ".log"), sys.argv[2]
 step = json.loads(state.read_text())["step"] if state.exists() else 0
 
@@ -40,6 +41,12 @@ def save(number, frame):
     draft.write_text(json.dumps({"step": step}))
     draft.replace(state)
     tell("saved")
+    agent = pathlib.Path(sys.argv[1] + ".agent")
+    if agent.exists():
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(agent.read_text())
+            line.sendall(b'{"op":"checkpointed","generation":1,"bytes":9,"final":true}\\n')
+            line.recv(4096)
     if after != "waits":
         sys.exit(int(after))
 
@@ -82,6 +89,9 @@ class Job:
     def told(self) -> list[dict[str, Any]]:
         log = Path(f"{self.state}.log")
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def knows(self, agent_socket: Path) -> None:
+        Path(f"{self.state}.agent").write_text(str(agent_socket))
 
     @property
     def node(self) -> str:

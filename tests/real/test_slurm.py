@@ -9,17 +9,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from agent.drain.ports import OffersLocal, SchedulerUnreachable
+from agent.drain.ports import OffersLocal, SchedulerUnreachable, Work
 from agent.drain.slurm_forwarder import ForwarderAccess, SlurmForwarder
 from lab.schedulers.slurm import Slurm
+from tests.agent.rig import Node, letter, notice
 from tests.real.slurm_world import NODES, OWNER, PACKAGE, Deadline, World, orders, registered, until
-from wire.bundle import CheckpointMode, Restart
+from wire.bundle import CheckpointMode, DrainPath, Restart
 
 pytestmark = pytest.mark.real
 
@@ -61,6 +64,44 @@ async def test_a_job_writes_is_requeued_and_resumes_from_its_checkpoint_elsewher
     assert second["step"] == saved["step"] > 0
     await driver.uncordon(OWNER)
     assert world.slurm.node(job.node)[0] == "idle"
+
+
+async def test_a_real_agent_drains_its_node_and_the_job_resumes_elsewhere(
+    world: World, tmp_path: Path
+) -> None:
+    job = world.submit()
+    last = {"checkpoint": CheckpointMode.FINAL, "restart": Restart.RESUME}
+    with closing(Node(tmp_path, f"i-{job.node}", path=DrainPath.SLURM, **last)) as node:
+        node.settings |= {"SCO_AGENT_SLURM_URL": world.url, "SCO_AGENT_NODE_NAME": job.node}
+        node.state.mkdir()
+        key = world.keys[job.node].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (node.state / "key.pem").write_bytes(key)
+        node.start()
+        job.knows(tmp_path / "run" / "agent.sock")
+        node.metadata.letters = [letter(notice(node.instance_id, 120))]
+        # Long before its budget is used up: the job itself has said that it may go.
+        await world.until(lambda: len(job.began()) == 2)
+        await world.until(lambda: node.phase() == "finished")
+        first, saved, second = job.told()
+        assert second["node"] != first["node"]
+        assert second["step"] == saved["step"] > 0
+        assert world.slurm.node(job.node)[1].startswith(f"sco:{node.instance_id}/sco-")
+        assert node.story() == ["notice", "signalled", "checkpointed", "work_ended", "drained"]
+        assert node.told("signalled")[0]["path"] == "slurm"
+
+
+async def test_slurm_tells_with_which_exit_code_a_job_ended(world: World) -> None:
+    job = world.submit("3")
+    driver = world.driver(job.node)
+    await driver.cordon(OWNER, until())
+    await driver.signal(orders(restart=Restart.NONE), Deadline())
+    await world.drained(driver)
+    (ended,) = await driver.endings([Work("job", job.job_id, ())])
+    assert ended.exit_code == 3
+    await world.until(
+        lambda: job.job_id in [one.name for one in asyncio.run(world.driver(job.node).endings())]
+    )
+    await driver.uncordon(OWNER)
 
 
 async def test_a_job_that_ends_by_itself_after_writing_is_requeued_unless_its_work_was_done(

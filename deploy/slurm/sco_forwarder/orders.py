@@ -57,11 +57,12 @@ class Orders:
         return {"closed": True, "ours": True, "reason": reason}
 
     def resume(self, node: Node, body: Body) -> Body:
-        """Open the node again, if it is this owner that closed it."""
+        """Open the node again, if it is this owner that closed it; what its drain had signalled is forgotten."""
         found = self._slurm.node(node.name)
         if not found.closed or not found.reason.startswith(f"{_mark(node, _owner(body))} "):
             return {"resumed": False, "reason": found.reason}
         self._slurm.resume(node.name)
+        self._forget(node)
         return {"resumed": True, "reason": found.reason}
 
     def jobs(self, node: Node, body: Body) -> Body:
@@ -163,6 +164,10 @@ class Orders:
                 for (instance, job_id), until in self._signalled.items()
                 if instance == node.instance and until > now
             }
+
+    def _forget(self, node: Node) -> None:
+        with self._lock:
+            self._signalled = {key: at for key, at in self._signalled.items() if key[0] != node.instance}
 
     def _remember(self, node: Node, job_ids: list[str]) -> None:
         now = self._clock()
