@@ -105,6 +105,15 @@ class Saved(_Kept):
     drain: Drain | None = None
     to_uncordon: tuple[Mark, ...] = Field(default=(), max_length=64)
 
+    @field_validator("memory")
+    @classmethod
+    def _comparable(cls, memory: Memory) -> Memory:
+        moments = [memory.deadline, memory.forgotten_until, *(at for _, at in memory.heard)]
+        moments += [at for one in memory.standing for at in (one.issued_at, one.deadline)]
+        if any(at is not None and at.tzinfo is None for at in moments):
+            raise ValueError("moments without an offset cannot be compared with those of notices")
+        return memory
+
 
 class DrainRecord:
     """What is kept, in memory and in two copies.

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -25,7 +26,8 @@ from agent.settings import AgentSettings
 from agent.spool_keeper import SpoolStats
 from agent.spool_policy import Spooled
 from agent.uplink import Uplink
-from tests.agent.fuzzing import INSTANCE, LINES, NOTICES, Input, feed, feed_slowly, inputs, sealed
+from domain.drain import Kind, Said, decide
+from tests.agent.fuzzing import INSTANCE, LINES, NOTICES, NOW, Input, feed, feed_slowly, inputs, sealed
 from tests.agent.rig import BUNDLE_KEY, HALL, NOTICE_KEY, bundle, letter, notice
 from tests.agent.sockets import ROOMY, door
 from wire.bundle import write_bundle
@@ -226,6 +228,7 @@ async def test_files_of_the_agent(tmp_path: Path) -> None:
 async def test_drain_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = await _a_drain_record(tmp_path / "valid")
     clock = SystemClock()
+    next_notice = Said(UUID(int=9), Kind.HARD, NOW, NOW + timedelta(minutes=2), None)
     path = tmp_path / drain_record.NAME
     record = DrainRecord(tmp_path, tmp_path / "none", lambda name: None, clock, ProviderClock(clock))
 
@@ -235,6 +238,7 @@ async def test_drain_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         drain = record.saved.drain
         if drain is not None:
             assert deadline_text(drain.notice, DrainDeadline(clock, drain.ends_at), clock)
+        assert decide(record.saved.memory, next_notice, drain_on_advisory=True, not_before=NOW)
 
     feed(inputs("drain", (kept,)), take)
     monkeypatch.setattr(drain_record, "boot_id", lambda: "another start")
