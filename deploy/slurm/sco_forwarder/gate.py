@@ -94,7 +94,7 @@ def read_nodes(text: str) -> dict[str, Node]:
     """`{"<instance>": {"node": "<Slurm name>", "publicKey": "<base64>"}}`. ValueError says what is wrong."""
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from error
     if not isinstance(raw, dict):
         raise ValueError("an object of nodes by instance is needed")

@@ -27,7 +27,10 @@ def _expand(part: str) -> list[str]:
         return [part]
     before, after = part[: ranged.start()], part[ranged.end() :]
     numbers = [number for piece in ranged[1].split(",") for number in _numbers(piece)]
-    return [f"{before}{number}{rest}" for number in numbers for rest in _expand_rest(after)]
+    rests = _expand_rest(after)
+    if len(numbers) * len(rests) > MAX_HOSTS:
+        raise ValueError(f"more than {MAX_HOSTS} hosts in one list")
+    return [f"{before}{number}{rest}" for number in numbers for rest in rests]
 
 
 def _expand_rest(after: str) -> list[str]:
