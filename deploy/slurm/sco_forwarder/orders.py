@@ -57,7 +57,7 @@ class Orders:
         return {"closed": True, "ours": True, "reason": reason}
 
     def resume(self, node: Node, body: Body) -> Body:
-        """Open the node again, if it is this owner that closed it; what its drain had signalled is forgotten."""
+        """Open the node again, if this owner closed it; what its drain had signalled is forgotten."""
         found = self._slurm.node(node.name)
         if not found.closed or not found.reason.startswith(f"{_mark(node, _owner(body))} "):
             return {"resumed": False, "reason": found.reason}

@@ -7,7 +7,7 @@ import pytest
 from agent.drain.ports import Work
 from agent.drain.slurm_written import Written
 from tests.agent.drain.cluster import Deadline
-from tests.agent.drain.test_slurm import RUNNING, changes, driver_of, orders, running, session
+from tests.agent.drain.test_slurm import RUNNING, changes, driver_of, orders, requeued, running, session
 from tests.deploy.forwarder_session import Session
 
 __all__ = ["running", "session"]
@@ -30,7 +30,7 @@ async def test_a_job_is_signalled_and_not_requeued_before_it_has_written(session
         assert await driver.left() == (Work("job", "7", ()),)
     assert len(changes(session)) == 1
     assert written.take(71, 1000) == "7"
-    await driver.left()
+    await requeued(driver, session)
     await driver.left()
     assert changes(session)[1:] == [["scontrol", "requeue", "7"]]
 
@@ -56,5 +56,4 @@ async def test_a_driver_of_after_a_restart_signals_again_and_requeues_at_the_end
     await restarted.left()
     assert changes(session)[-1][:2] == ["scancel", "--signal=USR1"]
     deadline.seconds = 19.0
-    await restarted.left()
-    assert changes(session)[-1] == ["scontrol", "requeue", "7"]
+    await requeued(restarted, session)
