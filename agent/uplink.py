@@ -45,7 +45,7 @@ class Pace(NamedTuple):
     # Nodes that lost the same bus do not all come back in the same moment.
     spread: float = 0.2
     # A drain has more urgent things to do at first, and the nodes of a hall do not tell of it all at once.
-    gather: tuple[float, float] = (0.1, 0.5)
+    gather: tuple[float, float] = (0.1, 1.0)
 
 
 class SpoolPort(Protocol):

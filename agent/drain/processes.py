@@ -12,7 +12,9 @@ PROC = Path("/proc")
 # Deeper or wider than any unit is; a tree that somebody grows on purpose ends here.
 MOST_CGROUPS = 4096
 MOST_PIDS = 65_536
-ENDED = frozenset({"Z", "X", "x"})
+ENDED = frozenset({b"Z", b"X", b"x"})
+# More than the line of any process takes.
+STAT_BYTES = 4096
 # Fields of /proc/<pid>/stat, counted from the state, which follows the name in brackets.
 _STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19
 
@@ -35,8 +37,8 @@ class Details(NamedTuple):
 def look(pid: int) -> Details | None:
     """A process that runs now; None when there is none, or only its exit code is left."""
     try:
-        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        fields = text[text.rindex(")") + 2 :].split()
+        stat = _read(f"{PROC}/{pid}/stat")
+        fields = stat[stat.rindex(b")") + 2 :].split(None, _STARTED + 1)
         if fields[_STATE] in ENDED:
             return None
         process = Process(pid, int(fields[_STARTED]))
@@ -113,6 +115,15 @@ def cgroup_pids(folder: Path) -> tuple[int, ...]:
             continue
         pids.extend(int(line) for line in text.split() if line.isdigit())
     return tuple(pids)
+
+
+def _read(path: str) -> bytes:
+    # With nothing around it: a node has thousands of processes, and all are looked at before a signal.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(handle, STAT_BYTES)
+    finally:
+        os.close(handle)
 
 
 def _all_pids() -> list[int]:
