@@ -22,7 +22,7 @@ from wire.notices import Notice, NoticeKind, write_notice
 from wire.signing import SigningKey
 
 # Signed and sent together: the first instances hear while the letters of the last are being signed.
-BATCH = 50
+BATCH = 500
 # Said again so much later: an instance that was reconnecting hears before its next poll.
 PUSHES = 3
 AGAIN_AFTER = timedelta(seconds=2)
