@@ -20,9 +20,9 @@ ENOUGH = 200_000
 # How many inputs each door gets.
 COUNTS = {
     "notice": 30_000,
-    "signed notice": 5000,
+    "signed notice": 4000,
     "bundle": 15_000,
-    "signed bundle": 3000,
+    "signed bundle": 2000,
     "event": 30_000,
     "receipt": 15_000,
     "message": 8000,
@@ -40,8 +40,8 @@ COUNTS = {
     "held": 100,
     "known": 100,
     "trust": 100,
-    "drain": 3000,
-    "drain of before": 3000,
+    "drain": 1500,
+    "drain of before": 1500,
 }
 INSTANCE = "i-1"
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -252,7 +252,9 @@ class Node:
             "SCO_AGENT_METRICS_PORT": "0",
             "NOTIFY_SOCKET": str(self.folder / "notify"),
         }
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SCO_")}
+        # An installed agent has its bytecode; to compile it at every start would take longer than to run.
+        left_out = ("SCO_", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | own | self.settings
 
     def work(self, kind: str, name: str = "work") -> Workload:
