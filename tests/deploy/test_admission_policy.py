@@ -153,6 +153,11 @@ def test_an_agent_sets_and_takes_back_the_mark_of_its_own_node(old: Json, new: J
         (a_node(), a_node(meta={"finalizers": ["x/y"]}), MORE_THAN_MARKS),
         (a_node(meta={"finalizers": ["x/y"]}), a_node(), MORE_THAN_MARKS),
         (a_node(), a_node(meta={"ownerReferences": [{"uid": "1"}]}), MORE_THAN_MARKS),
+        (
+            a_node(meta={"ownerReferences": [{"uid": "1"}]}),
+            a_node(meta={"ownerReferences": [{"uid": "2"}]}),
+            MORE_THAN_MARKS,
+        ),
     ],
 )
 def test_an_agent_changes_nothing_else_of_its_node(old: Json, new: Json, why: str) -> None:
