@@ -13,6 +13,7 @@ from typing import Any
 
 import nats
 from nats.js.api import StorageType, StreamConfig
+from nats.js.errors import NotFoundError
 
 from lab.nodes.metadata import NOVA_CACHE_SECONDS, MetadataServer, MetadataService, Target
 from lab.nodes.papers import Papers
@@ -93,7 +94,7 @@ class Provider:
         return {"notices": self.relay.relay.letters(instance_id)}
 
     async def _declare_stream(self) -> None:
-        """The stream that the history declares once for every bus; it outlives the control plane."""
+        """What the history declares where it comes first: nodes are heard before the control plane runs."""
         async with asyncio.timeout(10):
             client = await nats.connect(
                 self.bus.url,
@@ -106,5 +107,9 @@ class Provider:
                 max_age=STREAM_MAX_AGE.total_seconds(),
                 storage=StorageType.FILE,
             )
-            await client.jetstream().add_stream(config)
+            stream = client.jetstream()
+            try:
+                await stream.stream_info(STREAM)
+            except NotFoundError:
+                await stream.add_stream(config)
             await client.close()

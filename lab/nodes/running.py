@@ -76,7 +76,10 @@ class RunningNodes:
         if not nodes:
             raise StackError("There is no instance to run a node on: place a workload first.")
         if running(folder):
-            raise StackError("Nodes run here already. Stop them first: sco-lab nodes stop")
+            if cls(folder).nodes:
+                raise StackError("Nodes run here already. Stop them first: sco-lab nodes stop")
+            # The relay of a laboratory without a node gives way to one that has some.
+            stop(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / STATE_FILE).unlink(missing_ok=True)
         plan = NodesPlan(
@@ -153,6 +156,8 @@ def running(folder: Path) -> bool:
 
 def stop(folder: Path) -> bool:
     """Stop the nodes of a folder; False when none ran."""
+    # Leftovers are known by where they work, which the kernel tells in full.
+    folder = folder.resolve()
     identity = _identity(folder)
     ran = identity is not None and process.alive(identity)
     if identity is not None:

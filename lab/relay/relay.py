@@ -174,17 +174,23 @@ class NoticeRelay:
             self.failed_writes += 1
 
     async def _push(self, batch: Sequence[Standing]) -> None:
-        """A bus that is away costs nothing but this push: the metadata shows the notices all the same."""
+        """A bus that is away costs nothing but these pushes: the metadata shows the notices all the same."""
         try:
             async with asyncio.timeout(PUSH_SECONDS):
                 for one in batch:
                     one.pushes, one.pushed_at = one.pushes + 1, self._clock()
-                    await self._publish(notice_subject(one.notice.hall, one.notice.instance_id), one.letter)
-        except Exception:
-            # Whatever the bus says, the next instances must hear.
+                    await self._push_one(one)
+        except TimeoutError:
             self.failed_pushes += 1
         # The connection writes between two batches.
         await asyncio.sleep(0)
+
+    async def _push_one(self, one: Standing) -> None:
+        try:
+            await self._publish(notice_subject(one.notice.hall, one.notice.instance_id), one.letter)
+        except Exception:
+            # Whatever the bus says, the next instances must hear.
+            self.failed_pushes += 1
 
 
 def _is_due(one: Standing, now: datetime) -> bool:
