@@ -19,6 +19,8 @@ NODES, SEPARATE, PROCESSES = 800, 40, 8
 WARNING_SECONDS = 30.0
 # As long as a small checkpoint: the end of shorter work is told while others are still to be signalled.
 LINGER_SECONDS = 5.0
+# Nodes that are taken back have run for a while: 800 that have just started are still busy with that.
+SETTLE_SECONDS = 5.0
 # Each in-process agent polls this seldom here: 800 polls every 5 s from one machine would measure the polls.
 IN_PROCESS_POLL_SECONDS = 60.0
 # The disks of 800 nodes are one disk here, so that they write to memory where there is a place for it.
@@ -36,6 +38,7 @@ def measure() -> list[Figure]:
         WARNING_SECONDS,
         in_process_poll_seconds=IN_PROCESS_POLL_SECONDS,
         linger_seconds=LINGER_SECONDS,
+        settle_seconds=SETTLE_SECONDS,
     )
     place = MEMORY if MEMORY.is_dir() else None
     in_history: list[Figure] = []

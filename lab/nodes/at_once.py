@@ -35,7 +35,10 @@ Afterwards = Callable[[NodeBus, Heard], Awaitable[None]]
 
 
 class Size(NamedTuple):
-    """How many nodes: one kind per node. Those in process are spread over so many processes."""
+    """How many nodes: one kind per node. Those in process are spread over so many processes.
+
+    `settle_seconds` pass between the moment when all are ready and the decision.
+    """
 
     separate: tuple[Kind, ...]
     in_process: tuple[Kind, ...]
@@ -44,6 +47,7 @@ class Size(NamedTuple):
     poll_seconds: float = 5.0
     in_process_poll_seconds: float = 5.0
     linger_seconds: float = 1.0
+    settle_seconds: float = 0.0
 
 
 class Taken(NamedTuple):
@@ -84,6 +88,7 @@ async def reclaim_at_once(folder: Path, size: Size, afterwards: Afterwards | Non
         everybody = separate + in_process
         async with listening(provider.bus) as heard, _running(fleet, plans, folder):
             await _all(heard, everybody, "ready", START_SECONDS, EventType.READY)
+            await asyncio.sleep(size.settle_seconds)
             idle = _rss(fleet)
             decided = time.monotonic_ns()
             await provider.relay.relay.decide(
