@@ -8,8 +8,8 @@ import pytest
 
 pytest_plugins = ["tests.stack_fixtures", "tests.database", "tests.estates"]
 
-# Rooms whose files share servers that take long to start.
-TOGETHER = (Path("tests/conformance"),)
+# Rooms whose files share servers that take long to start, or keep all cores busy by themselves.
+TOGETHER = (Path("tests/conformance"), Path("tests/faults"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
