@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agent.board import Level, NoticeBoard, NoticeState
-from agent.socket import AgentSocket, CheckpointReport
+from agent.socket import AgentSocket, CheckpointReport, EndReport
 from clients.checkpoint import Checkpoints, LocalStore, Notice, NoticeListener, StoreDownError
 from clients.checkpoint.notice import SIGNALS
 from tests.clients.checkpoint.stores import Fault, FaultyStore, MemoryStore, go_down
@@ -48,8 +48,12 @@ class Agent:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._board = NoticeBoard()
-        self._socket = AgentSocket(path, self._board, self.reports.put)
+        self._socket = AgentSocket(path, self._board, self._keep)
         self._run(self._socket.start())
+
+    def _keep(self, report: CheckpointReport | EndReport) -> None:
+        assert isinstance(report, CheckpointReport)
+        self.reports.put(report)
 
     def publish(self, state: NoticeState) -> None:
         self._loop.call_soon_threadsafe(self._board.publish, state)
