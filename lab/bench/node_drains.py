@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lab.bench import node_history
 from lab.bench.report import Figure, percentile
+from lab.nodes.at_once import DECISIONS, SHARED, AtOnce, Size, Taken, reclaim_at_once
 from lab.nodes.at_once import SEPARATE as SEPARATE_NAME
-from lab.nodes.at_once import SHARED, AtOnce, Size, Taken, reclaim_at_once
 from lab.nodes.story import Heard
 from lab.nodes.workloads import Kind
 from lab.relay.bus import NodeBus
@@ -21,6 +21,7 @@ WARNING_SECONDS = 30.0
 LINGER_SECONDS = 5.0
 # Nodes that are taken back have run for a while: 800 that have just started are still busy with that.
 SETTLE_SECONDS = 5.0
+SPREAD_SECONDS = 1.0
 # Each in-process agent polls this seldom here: 800 polls every 5 s from one machine would measure the polls.
 IN_PROCESS_POLL_SECONDS = 60.0
 # The disks of 800 nodes are one disk here, so that they write to memory where there is a place for it.
@@ -39,6 +40,7 @@ def measure() -> list[Figure]:
         in_process_poll_seconds=IN_PROCESS_POLL_SECONDS,
         linger_seconds=LINGER_SECONDS,
         settle_seconds=SETTLE_SECONDS,
+        spread_seconds=SPREAD_SECONDS,
     )
     place = MEMORY if MEMORY.is_dir() else None
     in_history: list[Figure] = []
@@ -60,8 +62,9 @@ def figures(drill: AtOnce, size: Size) -> list[Figure]:
     alone = [_wait(one, size) for one in drill.nodes if one.separate]
     count = len(drill.nodes)
     how = (
-        f"{count} nodes taken back by one decision, sent within {drill.deciding_seconds * 1000:.0f} ms;"
-        f" {len(size.separate)} are agent processes with real workloads, the others run the same agent,"
+        f"{count} nodes taken back by {DECISIONS} decisions, all sent after"
+        f" {drill.deciding_seconds * 1000:.0f} ms; {len(size.separate)} are agent processes with real"
+        " workloads, the others run the same agent,"
         f" {len(size.in_process)} in {size.processes} processes; no Temporal, Postgres or API; one machine"
     )
     return [
@@ -71,8 +74,8 @@ def figures(drill: AtOnce, size: Size) -> list[Figure]:
             unit="ms",
             target="<= 2000",
             method=(
-                f"from the relay's decision to the workload's own handler; p50 {p50:.0f} ms, last {last:.0f}"
-                f" ms, last of the separate {max(alone, default=0.0) * 1000:.0f} ms; {how}"
+                f"from the relay's decision about a node to its workload's own handler; p50 {p50:.0f} ms,"
+                f" last {last:.0f} ms, last of the separate {max(alone, default=0.0) * 1000:.0f} ms; {how}"
             ),
         ),
         Figure(

@@ -29,6 +29,8 @@ START_SECONDS = 180.0
 STOP_SECONDS = 60.0
 # What is told after the deadline may wait a moment longer for its turn on the bus.
 TOLD_SECONDS = 60.0
+# A reclaim that is spread over a while comes in so many decisions.
+DECISIONS = 10
 
 
 Afterwards = Callable[[NodeBus, Heard], Awaitable[None]]
@@ -37,7 +39,8 @@ Afterwards = Callable[[NodeBus, Heard], Awaitable[None]]
 class Size(NamedTuple):
     """How many nodes: one kind per node. Those in process are spread over so many processes.
 
-    `settle_seconds` pass between the moment when all are ready and the decision.
+    `settle_seconds` pass between the moment when all are ready and the first decision; with `spread_seconds`
+    there are several, evenly over that time, instead of one.
     """
 
     separate: tuple[Kind, ...]
@@ -48,10 +51,11 @@ class Size(NamedTuple):
     in_process_poll_seconds: float = 5.0
     linger_seconds: float = 1.0
     settle_seconds: float = 0.0
+    spread_seconds: float = 0.0
 
 
 class Taken(NamedTuple):
-    """One node: seconds from the relay's decision to its workload's own handler, and what it told."""
+    """One node: seconds from the decision about it to its workload's own handler, and what it told."""
 
     instance_id: str
     kind: Kind
@@ -75,7 +79,7 @@ class AtOnce(NamedTuple):
 
 
 async def reclaim_at_once(folder: Path, size: Size, afterwards: Afterwards | None = None) -> AtOnce:
-    """Run the nodes, take them all back in one decision, and wait until each has told its outcome.
+    """Run the nodes, take them all back, and wait until each has told its outcome.
 
     Instances are not ended at the deadline, so that those that overran can still tell it; `afterwards` runs
     while the nodes and their bus still do. RuntimeError when the nodes do not come up; what a node does not
@@ -90,19 +94,33 @@ async def reclaim_at_once(folder: Path, size: Size, afterwards: Afterwards | Non
             await _all(heard, everybody, "ready", START_SECONDS, EventType.READY)
             await asyncio.sleep(size.settle_seconds)
             idle = _rss(fleet)
-            decided = time.monotonic_ns()
-            await provider.relay.relay.decide(
-                [Decision(instance_id=one, hall=HALL, seconds=size.warning_seconds) for one, _ in everybody]
-            )
-            deciding_seconds = (time.monotonic_ns() - decided) / 1e9
+            began = time.monotonic()
+            decided = await _decide(provider, [one for one, _ in everybody], size)
+            deciding_seconds = time.monotonic() - began
             patience = size.warning_seconds + TOLD_SECONDS
             with contextlib.suppress(RuntimeError):
                 await _all(heard, everybody, "told", patience, EventType.DRAINED, EventType.OVERRUN)
             drained = _rss(fleet)
             if afterwards is not None:
                 await afterwards(provider.bus, heard)
-    taken = [_taken(folder, one, decided, heard, separate=one in separate) for one in everybody]
+    taken = [_taken(folder, one, decided[one[0]], heard, separate=one in separate) for one in everybody]
     return AtOnce(tuple(taken), heard.events, deciding_seconds, idle, drained)
+
+
+async def _decide(provider: Provider, instances: Sequence[str], size: Size) -> dict[str, int]:
+    """Take them back; of each, the moment in monotonic nanoseconds at which that was decided."""
+    decisions = DECISIONS if size.spread_seconds else 1
+    decided: dict[str, int] = {}
+    began = time.monotonic()
+    for number in range(decisions):
+        due = began + size.spread_seconds * number / decisions
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        chosen = instances[number::decisions]
+        decided |= dict.fromkeys(chosen, time.monotonic_ns())
+        await provider.relay.relay.decide(
+            [Decision(instance_id=one, hall=HALL, seconds=size.warning_seconds) for one in chosen]
+        )
+    return decided
 
 
 def _named(name: str, kinds: Sequence[Kind]) -> list[tuple[str, Kind]]:
