@@ -12,6 +12,8 @@ pytest_plugins = ["tests.stack_fixtures", "tests.database", "tests.estates"]
 TOGETHER = (Path("tests/conformance"), Path("tests/faults"))
 
 
+# First, because who shares the tests out reads the groups in the same step.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of a file, or of a room that shares costly servers, in one process."""
     for item in items:
