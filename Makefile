@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests wait more than they compute; each process starts servers of its own.
-TEST_PROCESSES ?= 2
+# 0 is this process alone. With more, each starts servers of its own, and the fault tests judge the machine too.
+TEST_PROCESSES ?= 0
 OPENSTACK_VENV := .openstack/venv
 OPENSTACK_STAMP := $(OPENSTACK_VENV)/.installed
 
@@ -64,7 +64,7 @@ demo: setup ## Run the main job on the embedded stack, from contract files to a 
 	@$(BIN)/sco-lab demo $(ARGS)
 
 test: setup openstack ## Run the tests that need neither root nor Debian packages
-	@$(BIN)/pytest -m "not real" -n $(TEST_PROCESSES) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -m "not real" -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 conformance: setup openstack ## Run the provider adapter's suite against the simulated cloud and against real Nova
 	@$(BIN)/pytest tests/conformance $(ARGS)

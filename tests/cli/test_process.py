@@ -63,7 +63,12 @@ def test_an_interrupt_ends_the_wait_and_not_the_placement(api: FakeApi) -> None:
     placed = {"workloadId": "orders-daily", "claimVersion": 1, "placement": answers.launch()}
     api.on("POST", "/placements", document(placed, 202))
     api.on("GET", "/workloads/orders-daily", document(answers.workload("acquiring")))
-    process = start(api, "place", "orders-daily", "--wait")
+    # Whoever runs the tests in the background has them ignore interrupts, and what they start would too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = start(api, "place", "orders-daily", "--wait")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     first = process.stderr.readline()
     process.send_signal(signal.SIGINT)
