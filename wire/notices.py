@@ -18,7 +18,6 @@ from wire.signing import Refusal as LetterRefusal
 
 # The longest span from issue to deadline that is believed; the provider gives 120 s.
 MAX_WARNING_SECONDS = 3600
-# How old a notice may be when it is first read, beyond its own deadline.
 MAX_DETAIL = 200
 
 
