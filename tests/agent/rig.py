@@ -263,7 +263,8 @@ class Node:
 
     def start(self, *, prelude: str = "", ready: bool = True, arguments: tuple[str, ...] = ()) -> None:
         """Start the agent; `prelude` is code that it runs first. Returns when it says READY."""
-        self._signs.clear()
+        # What an agent that was killed had said is no sign of this one.
+        self.signs().clear()
         code = f"{prelude}\nimport agent.main\nagent.main.main()"
         command = (
             [sys.executable, "-c", code, *arguments] if prelude else [sys.executable, "-m", "agent.main"]

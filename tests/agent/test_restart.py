@@ -34,7 +34,8 @@ def killed_and_started(one: Node, nth: int, before: bool, *, seconds: float = 60
     assert one.process is not None
     assert one.process.wait(30) == -9
     drain = one.kept().get("drain")
-    one.start(ready=False)
+    # Ready, not only started: the phase that is waited for may be the one that was kept.
+    one.start()
     until(lambda: one.phase() == "finished")
     return float(drain["ends_at"]) if drain else 0.0
 
