@@ -22,6 +22,7 @@ from agent.drain.executor import Limits, Surroundings
 from agent.drain_record import DrainRecord
 from agent.files import Writer
 from agent.identity import Identity
+from agent.kept_counts import KeptCounts
 from agent.listener import Listener
 from agent.metadata import Laid, Metadata
 from agent.metrics import AgentMetrics
@@ -68,6 +69,8 @@ class Agent:
             settings.state_dir, settings.boot_bundle, instance_id, self.writer, self.metrics
         )
         self.spool = Spool(settings.state_dir / SPOOL, self._gap)
+        self.counts = KeptCounts(self.spool.stats)
+        self.metrics.registry.register(self.counts)
         self.telling = Telling(lambda: self.bundles.bundle, self.spool.append, self.clock, self.provider)
         self.kept = DrainRecord(
             settings.state_dir, settings.run_dir, self._not_written, self.clock, self.provider
@@ -187,16 +190,16 @@ class Agent:
         gc.freeze()
         while True:
             checks = await self.check.run()
-            notify("READY=1", f"STATUS={said(checks)}")
-            if is_ready(checks) is not before:
-                before = is_ready(checks)
-                self._tell_readiness(checks)
+            # A node that drains would hear a notice as well, but it is ready for no work.
+            ready = is_ready(checks) and self.drains.current is None
+            status = "draining" if is_ready(checks) and not ready else said(checks)
+            notify("READY=1", f"STATUS={status}")
+            if ready is not before:
+                before = ready
+                log.warning("self-check: %s", status)
+                if ready:
+                    self.telling.tell(EventType.READY, detail=f"bundle {self.bundles.version}")
             await asyncio.sleep(CHECK_SECONDS)
-
-    def _tell_readiness(self, checks: tuple[Check, ...]) -> None:
-        log.warning("self-check: %s", said(checks))
-        if is_ready(checks):
-            self.telling.tell(EventType.READY, detail=f"bundle {self.bundles.version}")
 
     async def _refresh(self) -> None:
         while True:
@@ -213,6 +216,7 @@ class Agent:
 
         served = AgentSocket(self.settings.run_dir / SOCKET, self.board, self._reported)
         await served.start()
+        self.counts.socket = served.stats
         try:
             await asyncio.Event().wait()
         finally:
@@ -222,6 +226,7 @@ class Agent:
         from agent.uplink import Uplink  # noqa: PLC0415 - loaded with the client of the bus
 
         uplink = Uplink(self.spool, bus, hall=hall, instance_id=self.instance_id)
+        self.counts.uplink = uplink.stats
         await supervise("uplink", uplink.run, self._restarted)
 
     def _drains(self) -> Drains:
@@ -263,7 +268,8 @@ class Agent:
     def _checkpointed(self, report: CheckpointReport) -> None:
         drain = self.drains.current
         due = of_notice(drain.notice) if drain is not None else {}
-        self.telling.tell(EventType.CHECKPOINTED, detail=report.detail(), **due)
+        type = EventType.CHECKPOINTED if report.is_written else EventType.CHECKPOINT_FAILED
+        self.telling.tell(type, detail=report.detail(), **due)
         if report.is_last:
             self._pass_on(self.drivers.last_checkpoint(report.peer.pid, report.peer.uid))
 

@@ -88,6 +88,11 @@ class CheckpointReport(NamedTuple):
     peer: Peer
 
     @property
+    def is_written(self) -> bool:
+        """Whether there is a generation to resume from; otherwise the store could not be reached."""
+        return isinstance(self.said, Checkpointed)
+
+    @property
     def is_last(self) -> bool:
         """Whether the work says that it will not write again on this node."""
         return isinstance(self.said, Checkpointed) and self.said.final
@@ -97,7 +102,7 @@ class CheckpointReport(NamedTuple):
         who = f"uid {self.peer.uid}" + (f", pid {self.peer.pid}" if self.peer.pid else "")
         if isinstance(self.said, Released):
             reason = "".join(c if c.isprintable() else "?" for c in self.said.reason)
-            return f"not saved, lease released ({who}): {reason or 'no reason given'}"
+            return f"lease released ({who}): {reason or 'no reason given'}"
         last = "final, " if self.said.final else ""
         return f"generation {self.said.generation}, {last}{self.said.bytes} bytes ({who})"
 

@@ -20,6 +20,7 @@ WORTH: dict[EventType, int] = {
     EventType.READY: 0,
     EventType.REFUSED: 0,
     EventType.CHECKPOINTED: 1,
+    EventType.CHECKPOINT_FAILED: 2,
     EventType.SIGNALLED: 2,
     EventType.WORK_ENDED: 2,
     EventType.WITHDRAWN: 3,

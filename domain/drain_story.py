@@ -20,6 +20,7 @@ CLOCK_SECONDS = 3.0
 
 PLAIN: Mapping[EventType, str] = {
     EventType.CHECKPOINTED: "A checkpoint was written",
+    EventType.CHECKPOINT_FAILED: "A checkpoint could not be written",
     EventType.DRAINED: "Nothing was left on the node",
     EventType.OVERRUN: "Work was still running",
     EventType.WITHDRAWN: "The notice was withdrawn",

@@ -17,6 +17,7 @@ class EventType(StrEnum):
     NO_NOTICE = "no_notice"
     SIGNALLED = "signalled"
     CHECKPOINTED = "checkpointed"
+    CHECKPOINT_FAILED = "checkpoint_failed"
     WORK_ENDED = "work_ended"
     WITHDRAWN = "withdrawn"
     REFUSED = "refused"
@@ -54,6 +55,7 @@ OF_DRAINS = frozenset(
         EventType.NOTICE,
         EventType.SIGNALLED,
         EventType.CHECKPOINTED,
+        EventType.CHECKPOINT_FAILED,
         EventType.WORK_ENDED,
         EventType.WITHDRAWN,
         EventType.DRAINED,

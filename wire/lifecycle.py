@@ -27,6 +27,7 @@ class EventType(StrEnum):
     NO_NOTICE = "no_notice"
     SIGNALLED = "signalled"
     CHECKPOINTED = "checkpointed"
+    CHECKPOINT_FAILED = "checkpoint_failed"
     WORK_ENDED = "work_ended"
     WITHDRAWN = "withdrawn"
     REFUSED = "refused"

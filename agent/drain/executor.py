@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from agent.bounded import bounded, describe
@@ -29,6 +30,7 @@ MARK_OUTLIVES = timedelta(minutes=10)
 # A signal that a kill of the agent may have swallowed is sent again: work that was never told loses more than
 # work that is told twice. Not so INT, which by custom means "at once" the second time; evictions have none.
 WITHOUT_SIGNALS = frozenset({"kubernetes", "spark"})
+Step = Callable[[], Awaitable[object]]
 log = logging.getLogger("sco.agent")
 
 
@@ -97,21 +99,19 @@ class Executor:
     async def _reach_the_work(self) -> None:
         repeated = self._drain.phase is Phase.SIGNALLING
         self._account.tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
-        writing: list[Coroutine[Any, Any, object]] = [
-            self._around.file.write(self._drain.notice, self._deadline)
-        ]
+        writing: list[Step] = [partial(self._around.file.write, self._drain.notice, self._deadline)]
         if not repeated:
-            asking: list[Coroutine[Any, Any, object]] = [
-                self._verifier.note(self._driver, self._around.limits.scheduler_seconds)
+            asking: list[Step] = [
+                partial(self._verifier.note, self._driver, self._around.limits.scheduler_seconds)
             ]
             if self._driver is not self._local:
                 # A scheduler may take its time, in which work and a restart must already know of the drain.
-                asking += [self._kept.save(), *writing]
+                asking += [self._kept.save, *writing]
                 writing = []
-            route, *_ = await asyncio.gather(self._cordon(), *asking)
+            route, *_ = await asyncio.gather(self._cordon(), *(step() for step in asking))
             self._kept.advance(phase=Phase.SIGNALLING, route=route)
-            writing.append(self._kept.save())
-        await asyncio.gather(*writing)
+            writing.append(self._kept.save)
+        await asyncio.gather(*(step() for step in writing))
         if not repeated or self._harmless_twice():
             await self._signal()
         self._around.metrics.to_signal.observe(self._account.since_notice())

@@ -36,6 +36,8 @@ CODE = tuple(
     for path in sorted((ROOT / room).rglob("*.py"))
 )
 METRIC_KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
+# Families are read when they are asked for; those of counters leave the ending to the library.
+FAMILY_KINDS = {"CounterMetricFamily": ("counter", "_total"), "GaugeMetricFamily": ("gauge", "")}
 METRIC_PREFIXES = ("sco_", "connectsoft_factory_compute_pools_")
 METRIC_NAME = re.compile(r"\bsco_[a-z0-9_]+_(?:total|seconds|ratio|waiting|alarm|bytes)\b")
 LOG_METHODS = frozenset({"info", "warning", "error", "exception"})
@@ -167,6 +169,12 @@ def metrics_in_the_code() -> dict[str, tuple[str, tuple[str, ...]]]:
         if name is not None and name.startswith(METRIC_PREFIXES):
             labels: Any = ast.literal_eval(call.args[2]) if len(call.args) > 2 else ()
             found[name] = (METRIC_KINDS[kind], tuple(labels))
+    for family, call in calls(set(FAMILY_KINDS)):
+        name = text_of(call)
+        kind, ending = FAMILY_KINDS[family]
+        if name is not None:
+            named = [one.value for one in call.keywords if one.arg == "labels"]
+            found[name + ending] = (kind, tuple(ast.literal_eval(named[0])) if named else ())
     return found
 
 

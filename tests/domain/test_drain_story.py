@@ -37,6 +37,13 @@ def test_an_honest_drain_is_told_second_by_second() -> None:
     assert told.gaps == ()
 
 
+def test_a_checkpoint_that_could_not_be_written_is_not_called_one() -> None:
+    failed = happened(T.CHECKPOINT_FAILED, 20.0, 6, detail="no answer", seconds_since_notice=20.0)
+    assert "A checkpoint could not be written: no answer" in [
+        one.text for one in story([*honest(), failed]).lines
+    ]
+
+
 def test_an_advisory_notice_that_began_a_drain_is_called_one() -> None:
     begun = honest()[0]._replace(notice_kind=NoticeKind.ADVISORY)
     assert story([begun, *honest()[1:]]).lines[0].text.startswith("Advisory notice by push (reclaim)")
