@@ -5,13 +5,11 @@ An agent asks twice in some seconds at most. A client with a pool would cost a t
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -19,8 +17,10 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from agent.threads import Threads
+
 PART = 16 * 1024
-# Threads that hang where nothing can cut them off, as in a resolver of names.
+# Threads that hang where nothing can cut them off.
 MOST_HANGING = 8
 
 
@@ -53,37 +53,18 @@ class Http:
 
     def __init__(self, steady: Callable[[], float], seconds: float, max_bytes: int) -> None:
         self._steady, self._seconds, self._max_bytes = steady, seconds, max_bytes
-        self._slots = threading.BoundedSemaphore(MOST_HANGING)
+        self._threads = Threads("http", MOST_HANGING)
 
     async def ask(self, request: Request) -> Reply:
         """One request over one connection. Raises OSError for whatever is no usable answer.
 
         When the caller is cancelled the connection is cut, and the thread ends with it.
         """
-        if not self._slots.acquire(blocking=False):
-            raise OSError(f"{MOST_HANGING} earlier requests hang")
         exchange = _Exchange(request, self._steady, self._seconds, self._max_bytes)
-        answer: Future[Reply] = Future()
         try:
-            threading.Thread(target=self._run, args=(exchange, answer), name="http", daemon=True).start()
-        except RuntimeError as error:
-            self._slots.release()
-            raise OSError(f"no thread can be had: {error}") from error
-        try:
-            return await asyncio.wrap_future(answer)
+            return await self._threads.run(exchange.run)
         finally:
             exchange.cut()
-
-    def _run(self, exchange: _Exchange, answer: Future[Reply]) -> None:
-        try:
-            reply = exchange.run()
-        except Exception as error:
-            # Whatever a server brings the parser to, it is no answer.
-            _settle(answer, error if isinstance(error, OSError) else OSError(type(error).__name__))
-        else:
-            _settle(answer, reply)
-        finally:
-            self._slots.release()
 
 
 class _Exchange:
@@ -151,15 +132,6 @@ class _Exchange:
 def trusted() -> ssl.SSLContext:
     """The machine's own certificates, read once for all: a private cloud has an authority of its own."""
     return ssl.create_default_context()
-
-
-def _settle(answer: Future[Reply], outcome: Reply | OSError) -> None:
-    if not answer.set_running_or_notify_cancel():
-        return
-    if isinstance(outcome, OSError):
-        answer.set_exception(outcome)
-    else:
-        answer.set_result(outcome)
 
 
 def _date(text: str) -> datetime | None:

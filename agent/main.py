@@ -35,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command. Exit codes: 0 well, 1 the self-check did not pass, 2 a wrong setting or argument."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         settings = read_settings(os.environ)
     except SettingsError as error:

@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
-import httpx2
-
+from agent.channel import Channel
+from agent.drain.kube_answers import (
+    Change,
+    Changed,
+    Missing,
+    NodeMarks,
+    lines,
+    read_body,
+    read_change,
+    read_marks,
+    read_page,
+    refusal,
+    said_in,
+    understood,
+)
 from agent.drain.kube_pods import Pod, read_pod
-from agent.drain.ports import SchedulerUnreachable
-
-if TYPE_CHECKING:
-    from lightkube import AsyncClient
+from agent.files import read_bounded
 
 CALL_SECONDS = 0.8
 # A watch ends by itself soon after any drain has.
 WATCH_SECONDS = 180
-LIST_CHUNK = 250
-MAX_DETAIL = 200
-
-
-class Missing(Exception):
-    """The object is not there (any more)."""
-
-
-class Changed(Exception):
-    """The object is no longer what it was when it was read."""
-
-
-class Blocked(Exception):
-    """A disruption budget, or the API's own throttle, says not yet."""
-
-
-class NodeMarks(NamedTuple):
-    """What a node carries, and the version of it that was read."""
-
-    version: str
-    taints: tuple[Mapping[str, Any], ...]
-    annotations: Mapping[str, str]
+# The API says something every minute, and ends the watch; who says nothing for longer is not there.
+SILENT_SECONDS = WATCH_SECONDS + 20
+# A watch that ends sooner is not taken up again from where it was.
+LEAST_WATCH_SECONDS = 1.0
+# A pod is some ten thousand bytes, and ten times that as objects in memory.
+LIST_CHUNK = 50
+MAX_ANSWER = 16 * 1024 * 1024
+TOKEN = re.compile(rb"[!-~]+")
+JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
+T = TypeVar("T")
 
 
 class KubeAccess(NamedTuple):
-    """Where the API is and what lets us in. `token_file` is read again once the API refuses its token."""
+    """Where the API is and what lets us in. Both files are read anew when others were laid in their place."""
 
     server: str
     token_file: Path | None = None
@@ -57,18 +56,13 @@ class KubeApi:
     """One node's view of the API. Raises SchedulerUnreachable for whatever does not answer usably."""
 
     def __init__(self, access: KubeAccess, call_seconds: float = CALL_SECONDS) -> None:
-        """Connects at the first call. The client is loaded now, since a drain has no time for it."""
-        load_client()
-        self._access = access
+        """Connects at the first call. ValueError when `access.server` is no address."""
+        self._channel = Channel(access.server, access.ca_file, most_bytes=MAX_ANSWER)
+        self._token_file = access.token_file
         self._seconds = call_seconds
-        self._opened: AsyncClient | None = None
 
     async def node(self, name: str) -> NodeMarks:
-        from lightkube.resources.core_v1 import Node  # noqa: PLC0415 - only nodes of Kubernetes have it
-
-        async with self._bounded():
-            found = await self._client().get(Node, name)
-        return _marks_of(found)
+        return await self._call("GET", _node_path(name), read_marks)
 
     async def patch_node(
         self,
@@ -78,146 +72,125 @@ class KubeApi:
         annotations: Mapping[str, str | None],
     ) -> None:
         """Replace the taints of the version that was read; Changed when the node is another by now."""
-        from lightkube.resources.core_v1 import Node  # noqa: PLC0415
-        from lightkube.types import PatchType  # noqa: PLC0415
-
         body = {
             "metadata": {"resourceVersion": read.version, "annotations": dict(annotations)},
             "spec": {"taints": list(taints) or None},
         }
-        async with self._bounded():
-            await self._client().patch(Node, name, body, patch_type=PatchType.MERGE)
+        await self._call("PATCH", _node_path(name), _nothing, body, MERGE_PATCH)
 
     async def pods(self, node: str) -> tuple[str, tuple[Pod, ...]]:
         """The version of the list and every pod that is bound to the node."""
-        from lightkube.resources.core_v1 import Pod as Resource  # noqa: PLC0415
-
-        async with self._bounded():
-            listed = self._client().list(
-                Resource, namespace="*", fields={"spec.nodeName": node}, chunk_size=LIST_CHUNK
-            )
-            found = tuple([read_pod(raw) async for raw in listed])
-            return listed.resourceVersion, found
+        asked, found = _of_node(node) | {"limit": str(LIST_CHUNK)}, list[Pod]()
+        with understood():
+            async with asyncio.timeout(self._seconds):
+                while True:
+                    page = await self._call("GET", _pods_path(asked), read_page)
+                    found += page.pods
+                    if not page.rest:
+                        return page.version, tuple(found)
+                    asked["continue"] = page.rest
 
     async def pod(self, namespace: str, name: str) -> Pod:
-        from lightkube.resources.core_v1 import Pod as Resource  # noqa: PLC0415
-
-        async with self._bounded():
-            return read_pod(await self._client().get(Resource, name, namespace=namespace))
+        return await self._call("GET", _pod_path(namespace, name), read_pod)
 
     async def changes(self, node: str, version: str) -> AsyncIterator[tuple[str, Pod]]:
-        """What happens to the node's pods from a version on: ADDED, MODIFIED or DELETED, and the pod."""
-        from lightkube.resources.core_v1 import Pod as Resource  # noqa: PLC0415
+        """What happens to the node's pods from a version on: ADDED, MODIFIED or DELETED, and the pod.
 
-        with understood():
-            watched = self._client().watch(
-                Resource,
-                namespace="*",
-                fields={"spec.nodeName": node},
-                resource_version=version,
-                server_timeout=WATCH_SECONDS,
-            )
-            async for kind, raw in watched:
-                yield kind, read_pod(raw)
+        Goes on when the API ends a watch in its time. It ends, or raises, when there is to be listed again.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time() - LEAST_WATCH_SECONDS
+        while loop.time() - began >= LEAST_WATCH_SECONDS:
+            began = loop.time()
+            async for change in self._watch(node, version):
+                version = change.version
+                if change.pod is not None:
+                    yield change.kind, change.pod
 
     async def evict(self, pod: Pod, grace_seconds: int) -> None:
         """Ask for an eviction of this very pod; Blocked when a disruption budget does not allow it yet."""
-        from lightkube.models.meta_v1 import DeleteOptions, ObjectMeta, Preconditions  # noqa: PLC0415
-        from lightkube.resources.core_v1 import PodEviction  # noqa: PLC0415
-
-        eviction = PodEviction(
-            metadata=ObjectMeta(name=pod.name, namespace=pod.namespace),
-            deleteOptions=DeleteOptions(
-                gracePeriodSeconds=grace_seconds, preconditions=Preconditions(uid=pod.uid)
-            ),
-        )
-        async with self._bounded():
-            await self._client().create(eviction, pod.name)
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": _options(pod, grace_seconds),
+        }
+        await self._call("POST", f"{_pod_path(pod.namespace, pod.name)}/eviction", _nothing, body)
 
     async def delete(self, pod: Pod, grace_seconds: int) -> None:
-        """Delete a pod, whatever a budget says. Missing when another took its name and place meanwhile."""
-        from lightkube.resources.core_v1 import Pod as Resource  # noqa: PLC0415
-
-        found = await self.pod(pod.namespace, pod.name)
-        if found.uid != pod.uid:
-            raise Missing(pod.full_name)
-        async with self._bounded():
-            await self._client().delete(
-                Resource, pod.name, namespace=pod.namespace, grace_period=grace_seconds
-            )
+        """Delete this very pod, whatever a budget says. Missing when another has its name by now."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | _options(pod, grace_seconds)
+        try:
+            await self._call("DELETE", _pod_path(pod.namespace, pod.name), _nothing, body)
+        except Changed as error:
+            raise Missing(pod.full_name) from error
 
     async def close(self) -> None:
-        client, self._opened = self._opened, None
-        if client is not None:
-            await client.close()
+        """Let go of connections; a later call makes new ones."""
+        self._channel.close()
 
-    def _client(self) -> AsyncClient:
-        if self._opened is None:
-            self._opened = _connect(self._access)
-        return self._opened
-
-    @asynccontextmanager
-    async def _bounded(self) -> AsyncIterator[None]:
+    async def _call(
+        self,
+        method: str,
+        target: str,
+        read: Callable[[Any], T],
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+    ) -> T:
+        sent = b"" if body is None else json.dumps(body).encode()
         with understood():
+            headers = self._headers() | ({"Content-Type": content_type} if sent else {})
             async with asyncio.timeout(self._seconds):
-                yield
+                answer = await self._channel.ask(method, target, headers, sent)
+            if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise refusal(answer.status, said_in(answer.body))
+            return read_body(answer.body, read)
+
+    async def _watch(self, node: str, version: str) -> AsyncIterator[Change]:
+        asked = _of_node(node) | {
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "allowWatchBookmarks": "true",
+        }
+        with understood():
+            limits = (self._seconds, SILENT_SECONDS)
+            async with self._channel.open(_pods_path(asked), self._headers(), limits) as stream:
+                if stream.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    raise refusal(stream.status, said_in(await anext(stream.parts, b"")))
+                async for line in lines(stream.parts):
+                    yield read_body(line, read_change)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": JSON}
+        if self._token_file is not None:
+            token = (read_bounded(self._token_file) or b"").strip()
+            # What is no token is not shown: it may be one, with something beside it.
+            if TOKEN.fullmatch(token) is None:
+                raise ValueError(f"{self._token_file} holds no token")
+            headers["Authorization"] = f"Bearer {token.decode()}"
+        return headers
 
 
-@contextmanager
-def understood() -> Iterator[None]:
-    """Turn whatever a client may raise into Missing, Changed, Blocked or SchedulerUnreachable."""
-    from lightkube.core.exceptions import ConfigError  # noqa: PLC0415
-
-    try:
-        yield
-    except httpx2.HTTPStatusError as error:
-        raise _meaning(error) from error
-    except (httpx2.HTTPError, TimeoutError, OSError, ValueError, ConfigError) as error:
-        text = str(error) or "no answer in time"
-        raise SchedulerUnreachable(f"{type(error).__name__}: {text}"[:MAX_DETAIL]) from error
+def _options(pod: Pod, grace_seconds: int) -> dict[str, Any]:
+    return {"gracePeriodSeconds": grace_seconds, "preconditions": {"uid": pod.uid}}
 
 
-def _meaning(error: httpx2.HTTPStatusError) -> Exception:
-    # An error within a watch has a status and no answer; a proxy's error has an answer and no status.
-    code = getattr(getattr(error, "status", None), "code", None)
-    if code is None and error.response is not None:
-        code = error.response.status_code
-    text = f"{code}: {error}"[:MAX_DETAIL]
-    meanings: dict[int, type[Exception]] = {
-        HTTPStatus.NOT_FOUND: Missing,
-        HTTPStatus.GONE: Changed,
-        HTTPStatus.CONFLICT: Changed,
-        HTTPStatus.TOO_MANY_REQUESTS: Blocked,
-    }
-    return meanings.get(code or 0, SchedulerUnreachable)(text)
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
-def load_client() -> None:
-    """Load the optional client. RuntimeError says what to install where it is missing."""
-    try:
-        importlib.import_module("lightkube.resources.core_v1")
-    except ImportError as error:
-        raise RuntimeError(
-            "Draining a node of Kubernetes needs lightkube. Install spot-capacity-orchestrator[kubernetes]."
-        ) from error
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def _marks_of(node: Any) -> NodeMarks:
-    taints = (node.spec.taints if node.spec else None) or ()
-    annotations = node.metadata.annotations or {}
-    return NodeMarks(node.metadata.resourceVersion, tuple(taint.to_dict() for taint in taints), annotations)
+def _pods_path(asked: Mapping[str, str]) -> str:
+    return f"/api/v1/pods?{urlencode(asked)}"
 
 
-def _connect(access: KubeAccess) -> AsyncClient:
-    from lightkube import AsyncClient, SingleConfig  # noqa: PLC0415
-    from lightkube.config.models import Cluster, Context, User  # noqa: PLC0415
+def _of_node(node: str) -> dict[str, str]:
+    return {"fieldSelector": f"spec.nodeName={node}"}
 
-    cluster = Cluster(
-        server=access.server, certificate_auth=None if access.ca_file is None else str(access.ca_file)
-    )
-    user = User(token_file=None if access.token_file is None else str(access.token_file))
-    config = SingleConfig(
-        context_name="node", context=Context(cluster="cluster", user="node"), cluster=cluster, user=user
-    )
-    # The environment may hold a proxy for people; the way to one's own API server never goes through it.
-    return AsyncClient(config, trust_env=False)
+
+def _nothing(raw: Any) -> None:
+    """What was done is seen in lists and watches."""

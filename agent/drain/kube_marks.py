@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from agent.drain.kube_api import Blocked, Changed, KubeApi, Missing, NodeMarks
+from agent.drain.kube_answers import Blocked, Changed, Missing, NodeMarks
+from agent.drain.kube_api import KubeApi
 from agent.drain.ports import SchedulerUnreachable
 
 TAINT = "sco.reclaim"

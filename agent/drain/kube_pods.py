@@ -76,40 +76,39 @@ def at_edge(pod: Pod, remaining_seconds: float, budget_seconds: int) -> bool:
 
 
 def read_pod(raw: Any) -> Pod:
-    """A pod from the API's object, as lightkube reads it."""
-    meta, spec = raw.metadata, raw.spec
-    owners = (owner.kind for owner in meta.ownerReferences or () if owner.controller or owner.kind == "Node")
-    grace = spec.terminationGracePeriodSeconds
-    ending = None
-    if meta.deletionTimestamp is not None:
-        ending = meta.deletionGracePeriodSeconds or 0
-    code, ended_at = _ended(raw.status)
+    """A pod from the API's JSON. Of its annotations, which may be large, only those are kept that count."""
+    meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
+    owners = meta.get("ownerReferences") or ()
+    controllers = (one["kind"] for one in owners if one.get("controller") or one["kind"] == "Node")
+    annotations = meta.get("annotations") or {}
+    grace = spec.get("terminationGracePeriodSeconds")
+    ending = int(meta.get("deletionGracePeriodSeconds") or 0) if meta.get("deletionTimestamp") else None
+    code, ended_at = _ended(status)
     return Pod(
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        node=spec.nodeName or "",
-        phase=(raw.status.phase if raw.status else None) or "Pending",
-        labels=meta.labels or {},
-        annotations=meta.annotations or {},
-        controller=next(owners, ""),
-        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+        namespace=str(meta["namespace"]),
+        name=str(meta["name"]),
+        uid=str(meta["uid"]),
+        node=spec.get("nodeName") or "",
+        phase=status.get("phase") or "Pending",
+        labels=dict(meta.get("labels") or {}),
+        annotations={name: annotations[name] for name in (MIRROR, SOURCE) if name in annotations},
+        controller=next(controllers, ""),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else int(grace),
         ending_seconds=ending,
-        has_pre_stop=any(c.lifecycle and c.lifecycle.preStop for c in spec.containers or ()),
+        has_pre_stop=any((one.get("lifecycle") or {}).get("preStop") for one in spec.get("containers") or ()),
         exit_code=code,
         ended_at=ended_at,
     )
 
 
-def _ended(status: Any) -> tuple[int | None, datetime | None]:
+def _ended(status: Mapping[str, Any]) -> tuple[int | None, datetime | None]:
     """Exit code and moment of the end, once no container runs or is about to."""
-    found = [
-        one.state.terminated if one.state else None for one in (status and status.containerStatuses) or ()
-    ]
+    states = status.get("containerStatuses") or ()
+    found = [(one.get("state") or {}).get("terminated") for one in states]
     ended = [one for one in found if one is not None]
     if not ended or len(ended) < len(found):
         return None, None
-    codes = [-one.signal if one.signal else one.exitCode for one in ended]
+    codes = [-int(one["signal"]) if one.get("signal") else int(one["exitCode"]) for one in ended]
     code = next((code for code in codes if code != 0), 0)
-    moments = [one.finishedAt for one in ended if one.finishedAt is not None]
+    moments = [datetime.fromisoformat(one["finishedAt"]) for one in ended if one.get("finishedAt")]
     return (code if abs(code) <= HIGHEST_CODE else None), max(moments, default=None)

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from agent.drain.kube_api import Blocked, Changed, KubeApi, Missing
+from agent.drain.kube_answers import Blocked, Changed, Missing
+from agent.drain.kube_api import KubeApi
 from agent.drain.kube_pods import Pod, belongs_to_node, ours
 from agent.drain.ports import SchedulerUnreachable
 
 # A change that never came is found by listing again; so is a pod that the API forgot to list.
 RELIST_SECONDS = 5.0
+# While no watch can be had; a drain asks more often than the API should be asked to list.
+UNWATCHED_SECONDS = 1.0
 LIST_TRIES = 2
 CONFIRM_AT_ONCE = 16
 MOST_ENDED = 256
@@ -32,8 +35,9 @@ class PodWatch:
 
     async def pods(self) -> tuple[Pod, ...]:
         """The pods that are ours. That none is left is said of a fresh list only."""
-        fresh = self._listed_at is not None and self._clock() - self._listed_at < RELIST_SECONDS
-        if not (fresh and self._is_watching and ours(self._known.values(), self._node)):
+        fresh_seconds = RELIST_SECONDS if self._is_watching else UNWATCHED_SECONDS
+        fresh = self._listed_at is not None and self._clock() - self._listed_at < fresh_seconds
+        if not (fresh and ours(self._known.values(), self._node)):
             await self.refresh()
         return ours(self._known.values(), self._node)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from agent.drain import kube_marks
-from agent.drain.kube_api import Blocked, Changed, KubeApi, Missing
+from agent.drain.kube_answers import Blocked, Changed, Missing
+from agent.drain.kube_api import KubeApi
 from agent.drain.kube_local import KubeletShutdown
 from agent.drain.kube_pods import LEAST_GRACE_SECONDS, Pod, at_edge, grace_for
 from agent.drain.kube_processes import Processes, processes_of_pods

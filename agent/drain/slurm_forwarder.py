@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from agent.channel import Channel
 from agent.drain.ports import SchedulerUnreachable
 from wire.node_requests import TIME_HEADER, Asked, sign_request
 
@@ -61,15 +61,12 @@ class SlurmForwarder:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         call_seconds: float = CALL_SECONDS,
     ) -> None:
-        self._url = access.url.rstrip("/")
+        self._channel = Channel(access.url, access.ca_file, most_bytes=MAX_ANSWER)
         self._key = key
         self._instance = instance_id
         self._now = now
         self._seconds = call_seconds
         self._ahead = timedelta(0)
-        # Made now: reading certificates takes longer than a drain has time for.
-        self._tls = ssl.create_default_context(cafile=access.ca_file)
-        self._opened: httpx2.AsyncClient | None = None
 
     async def drain(self, owner: str, until: datetime) -> None:
         await self._order("drain", {"owner": owner, "until": until.astimezone(UTC).isoformat()})
@@ -108,27 +105,19 @@ class SlurmForwarder:
 
     async def close(self) -> None:
         """Let go of connections; a later order makes new ones."""
-        client, self._opened = self._opened, None
-        if client is not None:
-            await client.aclose()
-
-    def _client(self) -> httpx2.AsyncClient:
-        if self._opened is None:
-            # The environment may hold a proxy for people; the way to one's own cluster never goes through it.
-            self._opened = httpx2.AsyncClient(trust_env=False, verify=self._tls, timeout=self._seconds)
-        return self._opened
+        self._channel.close()
 
     async def _order(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._seconds):
                 status, answer = await self._ask(name, body)
-                if status == httpx2.codes.UNAUTHORIZED and answer.get("reason") == STALE:
+                if status == HTTPStatus.UNAUTHORIZED and answer.get("reason") == STALE:
                     # The forwarder's time came with its refusal: this node's clock is not to be trusted.
                     status, answer = await self._ask(name, body)
-        except (httpx2.HTTPError, TimeoutError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             text = str(error) or "no answer in time"
             raise SchedulerUnreachable(f"forwarder: {type(error).__name__}: {text}"[:MAX_DETAIL]) from error
-        if status != httpx2.codes.OK:
+        if status != HTTPStatus.OK:
             detail = f"forwarder: {status} {answer.get('reason')}: {answer.get('detail')}"
             raise SchedulerUnreachable(detail[:MAX_DETAIL])
         return answer
@@ -142,16 +131,12 @@ class SlurmForwarder:
             at=self._now() + self._ahead,
             nonce=secrets.token_urlsafe(24),
         )
-        response = await self._client().post(
-            f"{self._url}{asked.target}", content=asked.body, headers=headers
-        )
-        self._follow_clock(response.headers.get(TIME_HEADER))
-        if len(response.content) > MAX_ANSWER:
-            raise ValueError(f"an answer of {len(response.content)} bytes")
-        answer = json.loads(response.content)
+        found = await self._channel.ask(asked.method, asked.target, headers, asked.body)
+        self._follow_clock(found.headers.get(TIME_HEADER.lower()))
+        answer = json.loads(found.body)
         if not isinstance(answer, dict):
             raise ValueError("an answer that is no object")
-        return response.status_code, answer
+        return found.status, answer
 
     def _follow_clock(self, said: str | None) -> None:
         try:

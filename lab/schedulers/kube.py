@@ -78,12 +78,12 @@ class _Paths:
         return answer_json(self._store.replace("nodes", key, patched))
 
     async def delete_pod(self, request: Request) -> Response:
-        asked = request.query_params.get("gracePeriodSeconds")
-        if asked is None:
-            asked = (await body_of(request)).get("gracePeriodSeconds")
-        if asked is not None and int(asked) < 0:
+        options = await body_of(request)
+        asked = request.query_params.get("gracePeriodSeconds") or options.get("gracePeriodSeconds")
+        grace = None if asked is None else int(asked)
+        if grace is not None and grace < 0:
             raise Problem(422, "Invalid", "gracePeriodSeconds must be non-negative")
-        return answer_json(self._cluster.delete(pod_key(request), None if asked is None else int(asked)))
+        return answer_json(self._cluster.delete(pod_key(request), grace, options))
 
     async def evict(self, request: Request) -> Response:
         eviction = await body_of(request)

@@ -81,8 +81,10 @@ class Cluster:
             self._spend_budget(pod["metadata"].get("labels", {}).get("app"))
         self._end(key, pod, options.get("gracePeriodSeconds"), "evict")
 
-    def delete(self, key: tuple[str, str], grace: int | None) -> Object:
+    def delete(self, key: tuple[str, str], grace: int | None, options: Object | None = None) -> Object:
+        """Delete with so many seconds of grace (None: its own), if it is the pod that `options` mean."""
         pod = self.store.find("pods", key)
+        _check_uid(pod, options or {})
         self._end(key, pod, grace, "delete")
         return pod
 

@@ -13,7 +13,7 @@ from agent.drain.kube_marks import OWNER, TAINT, UNTIL
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 ACCOUNT = "system:serviceaccount:sco-agent:sco-agent"
 NODE_NAME = "authentication.kubernetes.io/node-name"
-# What the driver calls: lightkube's get, list, watch and patch, the eviction, and the deletion at the edge.
+# What the driver calls: get, list, watch and patch, the eviction, and the deletion at the edge.
 RIGHTS = {
     "nodes": {"get", "patch"},
     "pods": {"get", "list", "watch", "delete"},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drain.kube_api import NodeMarks
+from agent.drain.kube_answers import NodeMarks
 from agent.drain.kube_marks import MAX_TRIES, OWNER, TAINT, UNTIL, is_mark, marked, taint_value, unmarked
 from agent.drain.ports import SchedulerUnreachable
 from lab.schedulers.kube_faults import Fault

@@ -256,6 +256,7 @@ async def test_without_the_api_the_kernel_tells_what_is_left() -> None:
         await drain.signal()
         await drain.driver.finish(orders())
         drain.cluster.faults.add(Fault("", code=503))
+        drain.clock.seconds = 2.0
         assert await drain.left() == ["default/a"]
         drain.processes.clear()
         with pytest.raises(SchedulerUnreachable):
