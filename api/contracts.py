@@ -1,4 +1,4 @@
-"""Contracts: what workload owners declared, as far as placement needs it."""
+"""Contracts: what workload owners declared of floor, caps and the end of their work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from api import problems
 from api.deps import ContractPath, Deps, Tenant, Uses
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.problems import Problem, require_same_id
-from api.shapes import Body, Line, PlainDecimal, View, Whole
-from domain.contract import CapShare, Contract, Share, Tier, contract_problems
+from api.shapes import Body, Flag, Line, PlainDecimal, View, Whole
+from domain.contract import (
+    MAX_FINAL_WRITE_SECONDS,
+    CapShare,
+    CheckpointMode,
+    Contract,
+    Restart,
+    Share,
+    Tier,
+    contract_problems,
+    contract_warnings,
+)
 from domain.placement.caps import Terms, pools_and_groups_needed
 from domain.pool import Name
 from store import overview, workloads
@@ -24,7 +34,10 @@ Rate = Annotated[Decimal, Field(gt=0, le=100, max_digits=9, decimal_places=6), P
 
 
 class ContractBody(Body):
-    """A contract; its id stands in the path. Shares are of the whole claim, 0 to 1, as texts or numbers."""
+    """A contract; its id stands in the path. Shares are of the whole claim, 0 to 1, as texts or numbers.
+
+    `checkpointMode` and `restart` that are left out are as the tier declares.
+    """
 
     contract_id: Name | None = None
     tier: Tier
@@ -33,11 +46,18 @@ class ContractBody(Body):
     group_cap_share: Annotated[CapShare, PlainDecimal()] = Decimal("0.30")
     tolerated_interruptions_per_hour: Rate = Decimal(1)
     drain_budget_seconds: Annotated[Whole, Field(ge=1, le=115)] = 115
+    drain_on_advisory: Flag = False
+    checkpoint_mode: CheckpointMode | None = None
+    final_write_seconds: Annotated[Whole, Field(ge=1, le=MAX_FINAL_WRITE_SECONDS)] | None = None
+    restart: Restart | None = None
     repo_commit: Annotated[Line, Field(max_length=64)] = ""
 
 
 class ContractView(View):
-    """A contract in force. `warnings` say what the registry as it is now cannot keep."""
+    """A contract in force, with what its tier declares where it says nothing itself.
+
+    `warnings` say what the registry as it is now cannot keep, and what could not be checked.
+    """
 
     contract_id: str
     tier: Tier
@@ -46,6 +66,10 @@ class ContractView(View):
     group_cap_share: Decimal
     tolerated_interruptions_per_hour: Decimal
     drain_budget_seconds: int
+    drain_on_advisory: bool
+    checkpoint_mode: CheckpointMode
+    final_write_seconds: int | None
+    restart: Restart
     repo_commit: str
     warnings: list[str] = Field(default_factory=list)
 
@@ -106,9 +130,8 @@ async def _view(connection: Connection, tenant_id: str, deps: Deps, contract: Co
 
 
 def _with_warnings(contract: Contract, deps: Deps, existing: tuple[int, int]) -> ContractView:
-    return ContractView(
-        **contract.model_dump(), warnings=cap_warnings(terms_under(contract, deps), *existing)
-    )
+    caps = cap_warnings(terms_under(contract, deps), *existing)
+    return ContractView(**contract.model_dump(), warnings=[*caps, *contract_warnings(contract)])
 
 
 def terms_under(contract: Contract, deps: Deps) -> Terms:

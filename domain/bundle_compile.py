@@ -1,43 +1,24 @@
 """What a node has to know of its contract, compiled: the rule behind every bundle.
 
-How work is drained is declared by the contract's tier and by the scheduler of its partition, never guessed
-from the work itself.
+How work is drained is declared by the contract and by the scheduler of its partition, never guessed from the
+work itself.
 """
 
 from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from domain.claim import WorkloadId
-from domain.contract import Contract, Tier
+from domain.contract import WRITES_LAST, BudgetSeconds, CheckpointMode, Contract, Restart
 from domain.model import Frozen
 from domain.pool import Name, PoolId
 
 Path = Literal["kubernetes", "slurm", "plain"]
 Signal = Literal["TERM", "USR1"]
-Checkpoint = Literal["none", "periodic", "final", "periodic_and_final"]
-Restart = Literal["resume", "requeue", "none"]
-
-
-class TierDrain(NamedTuple):
-    """What a tier declares about the end of its work."""
-
-    checkpoint: Checkpoint
-    restart: Restart
-
-
-TIER_DRAIN: dict[Tier, TierDrain] = {
-    Tier.T1: TierDrain("periodic_and_final", "resume"),
-    Tier.T2: TierDrain("none", "none"),
-    Tier.T3: TierDrain("periodic_and_final", "resume"),
-    Tier.T4: TierDrain("none", "requeue"),
-    Tier.T5: TierDrain("none", "requeue"),
-    Tier.BESPOKE: TierDrain("none", "none"),
-}
 SCHEDULER_PATH: dict[str, Path] = {"kubernetes": "kubernetes", "slurm": "slurm"}
 
 
@@ -65,10 +46,11 @@ class Drain(Frozen):
     """How the work of a node is drained."""
 
     path: Path
-    budget_seconds: Annotated[int, Field(ge=1, le=115)]
+    budget_seconds: BudgetSeconds
     signal: Signal
-    checkpoint: Checkpoint
+    checkpoint: CheckpointMode
     restart: Restart
+    drain_on_advisory: bool = False
 
 
 class CompiledBundle(Frozen):
@@ -82,8 +64,12 @@ class CompiledBundle(Frozen):
     node_bus: tuple[str, ...]
 
     def digest(self, key_id: str) -> str:
-        """The same for the same content signed by the same key: whether a bundle has to be issued again."""
-        told = self.model_dump(mode="json") | {"key_id": key_id}
+        """The same for the same content signed by the same key: whether a bundle has to be issued again.
+
+        Only fields that came later have defaults. Those are left out, so that a node whose contract does not
+        use them is not given the same orders once more.
+        """
+        told = self.model_dump(mode="json", exclude_defaults=True) | {"key_id": key_id}
         return sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -104,14 +90,14 @@ def compile_bundle(
 def drain_of(contract: Contract, scheduler: str) -> Drain:
     """How work under a contract ends on a node of a scheduler; one that nobody knows is drained locally.
 
-    A batch job that checkpoints is told by USR1, so that its TERM keeps its usual meaning: end now.
+    A batch job that writes last is told by USR1, so that its TERM keeps its usual meaning: end now.
     """
-    tier = TIER_DRAIN[contract.tier]
     path = SCHEDULER_PATH.get(scheduler, "plain")
     return Drain(
         path=path,
         budget_seconds=contract.drain_budget_seconds,
-        signal="USR1" if path == "slurm" and tier.checkpoint != "none" else "TERM",
-        checkpoint=tier.checkpoint,
-        restart=tier.restart,
+        signal="USR1" if path == "slurm" and contract.checkpoint_mode in WRITES_LAST else "TERM",
+        checkpoint=contract.checkpoint_mode,
+        restart=contract.restart,
+        drain_on_advisory=contract.drain_on_advisory,
     )

@@ -50,7 +50,7 @@ class WorkloadDiffers(ValueError):
 
 async def put_contract(connection: Connection, tenant_id: str, contract: Contract) -> None:
     """Create or replace a contract."""
-    values = contract.model_dump(mode="python") | {"tenant_id": tenant_id, "tier": contract.tier.value}
+    values = contract.model_dump(mode="python") | {"tenant_id": tenant_id}
     statement = insert(contracts).values(values)
     changed = {name: statement.excluded[name] for name in values if name not in ("tenant_id", "contract_id")}
     await connection.execute(

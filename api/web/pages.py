@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 from activities.explaining import explain_decision, find_generation
 from activities.replaying import Replay, replay_placement
 from api.contracts import cap_warnings, terms_under
-from api.deps import Deps, Tenant, Uses, WorkloadPath
+from api.deps import Tenant, Uses, WorkloadPath
 from api.explanation_view import CandidateView, explanation_view
 from api.placements import generation_view, placement_view
 from api.regions import region_view
@@ -19,6 +19,7 @@ from api.status import status_view
 from api.web.forms import Form, WhyForm, rows_of, sheet
 from api.web.render import page
 from api.workloads import WorkloadSummary, summary, workload_view
+from domain.contract import contract_warnings
 from domain.pool import PoolState, PurchaseModel
 from domain.reasons import Reason
 from store import fleet, generations, overview, workloads
@@ -85,22 +86,18 @@ async def show_workload(
         plans = await generations.generations_before(
             connection, tenant_id, workload_id, before=None, limit=GENERATIONS_SHOWN
         )
-        warnings = await _warnings(connection, deps, tenant_id, workload_id)
+        contract = await fleet.contract_of(connection, tenant_id, workload_id)
+        existing = await overview.count_reclaimable(connection, tenant_id)
     return page(
         request,
         "workload.html",
         workload=view,
         placement=placement,
         plans=[generation_view(row) for row in plans],
-        warnings=warnings,
+        contract=contract,
+        warnings=[*cap_warnings(terms_under(contract, deps), *existing), *contract_warnings(contract)],
         now=deps.now(),
     )
-
-
-async def _warnings(connection: Connection, deps: Deps, tenant_id: str, workload_id: str) -> list[str]:
-    contract = await fleet.contract_of(connection, tenant_id, workload_id)
-    existing = await overview.count_reclaimable(connection, tenant_id)
-    return cap_warnings(terms_under(contract, deps), *existing)
 
 
 @router.get("/ui/placements/{workloadId}/why")

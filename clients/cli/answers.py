@@ -39,6 +39,10 @@ class Contract(Answer):
     group_cap_share: Amount
     tolerated_interruptions_per_hour: Amount
     drain_budget_seconds: int
+    drain_on_advisory: bool = False
+    checkpoint_mode: str = ""
+    final_write_seconds: int | None = None
+    restart: str = ""
     repo_commit: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -90,10 +90,23 @@ def contract(screen: Screen, one: Contract) -> None:
             ("caps", f"{percent(one.pool_cap_share)} per pool, {percent(one.group_cap_share)} per group"),
             ("interruptions", f"up to {number(one.tolerated_interruptions_per_hour)} per hour"),
             ("drain budget", f"{one.drain_budget_seconds} s"),
+            *_ending(one),
             ("from commit", one.repo_commit or "unknown"),
             *(("warning", warning) for warning in one.warnings),
         ]
     )
+
+
+def _ending(one: Contract) -> list[tuple[str, str]]:
+    """How the work ends; an older server does not say it."""
+    if not one.checkpoint_mode:
+        return []
+    final = "" if one.final_write_seconds is None else f", the final write within {one.final_write_seconds} s"
+    return [
+        ("advisory notice", "drains" if one.drain_on_advisory else "lets the work run"),
+        ("checkpoints", one.checkpoint_mode.replace("_", " ") + final),
+        ("restart", one.restart),
+    ]
 
 
 def status(screen: Screen, server: str, one: Status) -> None:

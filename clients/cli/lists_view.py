@@ -93,6 +93,7 @@ def contracts(screen: Screen, listed: Sequence[Contract]) -> None:
         (
             *names("CONTRACT", "TIER"),
             *figures("FLOOR", "POOL CAP", "GROUP CAP", "INTERRUPTIONS/h", "DRAIN s"),
+            *spare(*names("CHECKPOINTS", "RESTART", "ADVISORY")),
         ),
         [
             (
@@ -103,6 +104,9 @@ def contracts(screen: Screen, listed: Sequence[Contract]) -> None:
                 percent(one.group_cap_share),
                 number(one.tolerated_interruptions_per_hour),
                 f"{one.drain_budget_seconds}",
+                one.checkpoint_mode or "-",
+                one.restart or "-",
+                "drains" if one.drain_on_advisory else "-",
             )
             for one in listed
         ],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKeyConstraint,
     Index,
+    Integer,
     Numeric,
     PrimaryKeyConstraint,
     Table,
@@ -15,7 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from domain.contract import Tier
+from domain.contract import CheckpointMode, Restart, Tier
 from store.tables.base import Phase, count, document, metadata, moment, one_of, share, tenant, word
 
 contracts = Table(
@@ -29,6 +31,10 @@ contracts = Table(
     share("group_cap_share"),
     Column("tolerated_interruptions_per_hour", Numeric(9, 6), nullable=False),
     count("drain_budget_seconds"),
+    Column("drain_on_advisory", Boolean, nullable=False, server_default=text("false")),
+    word("checkpoint_mode", nullable=True),
+    Column("final_write_seconds", Integer),
+    word("restart", nullable=True),
     word("repo_commit"),
     Column("version", BigInteger, nullable=False, server_default=text("1")),
     moment("updated_at", now=True),
@@ -38,6 +44,10 @@ contracts = Table(
     CheckConstraint("pool_cap_share > 0 AND pool_cap_share <= 1", name="pool_cap_is_share"),
     CheckConstraint("group_cap_share >= pool_cap_share AND group_cap_share <= 1", name="group_cap_is_share"),
     CheckConstraint("drain_budget_seconds BETWEEN 1 AND 115", name="drain_fits_notice"),
+    one_of("checkpoint_mode", CheckpointMode),
+    one_of("restart", Restart),
+    CheckConstraint("final_write_seconds BETWEEN 1 AND drain_budget_seconds", name="final_write_fits_drain"),
+    CheckConstraint("restart <> 'resume' OR checkpoint_mode <> 'none'", name="resumes_from_checkpoint"),
 )
 
 workloads = Table(

@@ -43,7 +43,53 @@ async def test_caps_that_the_registry_cannot_keep_are_warned_about(door: Door) -
     assert "at least 5 active reclaimable pools and the registry has 0" in warnings[0]
     assert "at least 3 correlation groups" in warnings[1]
     await door.open_estate()
-    assert (await door.get("/contracts/orders")).json()["warnings"] == []
+    (rest,) = (await door.get("/contracts/orders")).json()["warnings"]
+    assert "declare finalWriteSeconds" in rest
+    assert (await door.put("/contracts/orders", T1 | {"finalWriteSeconds": 40})).json()["warnings"] == []
+    listed = (await door.get("/contracts")).json()["items"]
+    assert {one["contractId"]: one["warnings"] for one in listed}["orders"] == []
+
+
+ENDING = ("drainOnAdvisory", "checkpointMode", "finalWriteSeconds", "restart")
+
+
+async def ending(door: Door, contract_id: str = "orders") -> list[Any]:
+    stored = (await door.get(f"/contracts/{contract_id}")).json()
+    return [stored[name] for name in ENDING]
+
+
+async def test_how_the_work_ends_is_declared_and_shown(door: Door) -> None:
+    said = {"drainOnAdvisory": True, "checkpointMode": "final", "finalWriteSeconds": 40, "restart": "requeue"}
+    assert (await door.put("/contracts/orders", T1 | said)).status_code == 201
+    assert await ending(door) == [True, "final", 40, "requeue"]
+    # What is left out of the next file is no longer declared; null is the same as left out.
+    for silent in (T1, T1 | dict.fromkeys(ENDING[1:])):
+        assert (await door.put("/contracts/orders", silent)).status_code == 200
+        assert await ending(door) == [False, "periodic_and_final", None, "resume"]
+    given_back = (await door.get("/contracts/orders")).json()
+    del given_back["warnings"]
+    assert (await door.put("/contracts/orders", given_back)).status_code == 200
+
+
+async def test_a_contract_from_before_reads_as_its_tier_declares(door: Door) -> None:
+    for tier, floor in (("T1", "0.3"), ("T2", "0.2"), ("T4", "0")):
+        await door.put(f"/contracts/{tier.lower()}", {"tier": tier, "floorShare": floor})
+    await door.estate.rows("UPDATE contracts SET checkpoint_mode = NULL, restart = NULL")
+    assert await ending(door, "t1") == [False, "periodic_and_final", None, "resume"]
+    assert await ending(door, "t2") == [False, "none", None, "none"]
+    assert await ending(door, "t4") == [False, "none", None, "requeue"]
+
+
+async def test_an_end_that_cannot_be_kept_is_refused_with_the_remedy(door: Door) -> None:
+    wrong = {"checkpointMode": "periodic", "drainBudgetSeconds": 60}
+    told = problem(await door.put("/contracts/orders", T1 | wrong), 422, "contract_refused")
+    assert "choose final or periodic_and_final" in told["detail"]
+    long = {"finalWriteSeconds": 90, "drainBudgetSeconds": 60}
+    told = problem(await door.put("/contracts/orders", T1 | long), 422, "contract_refused")
+    assert told["problems"] == [
+        "finalWriteSeconds 90 is longer than drainBudgetSeconds 60:"
+        " raise drainBudgetSeconds to at least 90, or write less after a notice"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +101,13 @@ async def test_caps_that_the_registry_cannot_keep_are_warned_about(door: Door) -
         ({"floorShare": "0.1234567"}, "floorShare"),
         ({"poolCapShare": 0}, "poolCapShare"),
         ({"drainBudgetSeconds": 116}, "drainBudgetSeconds"),
+        ({"drainOnAdvisory": "true"}, "drainOnAdvisory"),
+        ({"drainOnAdvisory": 1}, "drainOnAdvisory"),
+        ({"checkpointMode": "sometimes"}, "checkpointMode"),
+        ({"finalWriteSeconds": 0}, "finalWriteSeconds"),
+        ({"finalWriteSeconds": "40"}, "finalWriteSeconds"),
+        ({"finalWriteSeconds": 86_401}, "finalWriteSeconds"),
+        ({"restart": "later"}, "restart"),
         ({"toleratedInterruptionsPerHour": "0.0000001"}, "toleratedInterruptionsPerHour"),
         ({"repoCommit": "a\u0000b"}, "repoCommit"),
         ({"repo_commit": "a"}, "repo_commit"),

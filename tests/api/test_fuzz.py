@@ -58,7 +58,9 @@ VALID: dict[str, dict[str, Any]] = {
         "latencyClass": "batch",
         "maxPricePerHourUsd": "3.5",
     },
-    "PUT /contracts/fuzzed": T1 | {"poolCapShare": "0.2", "repoCommit": "abc", "drainBudgetSeconds": 60},
+    "PUT /contracts/fuzzed": T1
+    | {"poolCapShare": "0.2", "repoCommit": "abc", "drainBudgetSeconds": 60}
+    | {"drainOnAdvisory": True, "checkpointMode": "final", "finalWriteSeconds": 40, "restart": "resume"},
     "PUT /workloads/fuzzed": ORDERS,
     "PUT /partitions/fuzzed": {"region": "eu-north", "scheduler": "slurm"},
     "POST /workloads/orders-daily/scale": {"units": 3},

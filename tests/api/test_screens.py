@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from api import app
-from tests.api.door import ORDERS, Door
+from tests.api.door import ORDERS, T1, Door
 from tests.api.html_reader import Reader, read
 from tests.api.test_pools import FACTS, POOLS
 
@@ -121,12 +121,26 @@ async def test_a_workload_is_shown_against_its_caps(read_door: Door) -> None:
     api = (await read_door.get("/workloads/orders-daily")).json()
     assert "42 units: 168 vCPU, 672 GiB, 0 GPUs" in page.text
     assert "floor 13, pool 6, group 12" in page.text
+    assert "drains within 115 s; an advisory notice lets the work run" in page.text
+    assert "declare finalWriteSeconds" in page.text
     bars = [bar.attributes["aria-label"] for bar in page.all("svg")]
     for group in api["byGroup"]:
         assert f"{group['units']} of 12 units" in bars
     for row in api["fleet"]:
         assert row["poolId"] in page.text
     assert not [bar for bar in page.all("svg") if "over" in (bar.attributes["class"] or "").split()]
+
+
+async def test_a_workload_says_how_its_work_ends(door: Door) -> None:
+    await door.open_estate()
+    said = {"drainOnAdvisory": True, "drainBudgetSeconds": 90, "finalWriteSeconds": 40, "restart": "requeue"}
+    await door.put("/contracts/orders-daily", T1 | said)
+    page = await shown(door, "/ui/workloads/orders-daily")
+    assert "Contractorders-daily, tier T1" in page.text
+    assert "drains within 90 s, on an advisory notice too" in page.text
+    assert "Checkpointsperiodic and final, the final write within 40 s" in page.text
+    assert "Restartrequeue" in page.text
+    assert "finalWriteSeconds" not in page.text
 
 
 async def test_why_tells_every_candidate_and_filters_them(read_door: Door) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -268,10 +269,13 @@ def test_workloads_contracts_partitions_and_generations_are_listed(sco: Sco, api
         "repoCommit": "",
         "warnings": ["too few pools are active"],
     }
+    ends = {"checkpointMode": "periodic_and_final", "finalWriteSeconds": 40, "restart": "resume"}
+    newer = contract | {"contractId": "web", "drainOnAdvisory": True} | ends
     partition = {"partitionId": "k8s-eu-north", "region": "eu-north", "scheduler": "kubernetes"}
     api.on("GET", "/workloads", document(page(answers.workload("shortfall"))))
-    api.on("GET", "/contracts", document({"items": [contract]}))
+    api.on("GET", "/contracts", document({"items": [contract, newer]}))
     api.on("GET", "/contracts/orders-daily", document(contract))
+    api.on("GET", "/contracts/web", document(newer))
     api.on("GET", "/partitions", document(page(partition)))
     api.on("GET", "/placements/orders-daily/generations", document(page(answers.generation(3))))
     assert row(sco("get", "workloads").out, "orders-daily")[1:6] == [
@@ -288,6 +292,17 @@ def test_workloads_contracts_partitions_and_generations_are_listed(sco: Sco, api
     described = sco("describe", "contract", "orders-daily").out
     assert "30 % of every claim on committed capacity" in described
     assert "too few pools are active" in described
+    assert "restart" not in described, "an older server does not say it"
+    listed = sco("get", "contracts").out
+    assert row(listed, "orders-daily")[-3:] == ["-", "-", "-"]
+    assert row(listed, "web")[-3:] == ["periodic_and_final", "resume", "drains"]
+    told = sco("describe", "contract", "web").out
+    for line in (
+        ("advisory notice", "drains"),
+        ("checkpoints", "periodic and final, the final write within 40 s"),
+        ("restart", "resume"),
+    ):
+        assert re.search(rf"^{line[0]} +{line[1]}$", told, re.MULTILINE), told
 
 
 @pytest.mark.parametrize(("columns", "shows_hall"), [(60, False), (112, True)])

@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from domain.contract import TIER_FLOOR, Contract, Tier, contract_problems
+from domain.contract import (
+    CHECKPOINTS,
+    MAX_BUDGET_SECONDS,
+    TIER_BOUNDS,
+    TIER_DRAIN,
+    TIER_FLOOR,
+    WRITES_LAST,
+    CheckpointMode,
+    Contract,
+    Restart,
+    Tier,
+    contract_problems,
+    contract_warnings,
+)
+
+MODES, RESTARTS = list(CheckpointMode), list(Restart)
 
 
 def contract(**changed: Any) -> Contract:
@@ -50,6 +65,11 @@ def test_every_problem_is_told_at_once() -> None:
         ("group_cap_share", "1.000001"),
         ("drain_budget_seconds", 116),
         ("drain_budget_seconds", 0),
+        ("drain_on_advisory", "perhaps"),
+        ("checkpoint_mode", "sometimes"),
+        ("final_write_seconds", 0),
+        ("final_write_seconds", 86_401),
+        ("restart", "later"),
         ("tolerated_interruptions_per_hour", "0"),
         ("contract_id", "Not A Name"),
         ("tier", "T9"),
@@ -71,3 +91,132 @@ def test_the_caps_of_the_tier_catalogue() -> None:
         Tier.T4: Decimal(0),
         Tier.T5: Decimal(0),
     }
+
+
+def of_tier(tier: Tier, **changed: Any) -> Contract:
+    return contract(tier=tier, floor_share=TIER_FLOOR[tier], **changed)
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_what_is_not_said_of_the_end_is_as_the_tier_declares(tier: Tier) -> None:
+    silent, null = of_tier(tier), of_tier(tier, checkpoint_mode=None, restart=None)
+    assert silent == null
+    assert (silent.checkpoint_mode, silent.restart) == TIER_DRAIN[tier]
+    assert (silent.drain_on_advisory, silent.final_write_seconds) == (False, None)
+    assert contract_problems(silent) == ()
+    said = of_tier(tier, checkpoint_mode="final", restart="requeue")
+    assert (said.checkpoint_mode, said.restart) == (CheckpointMode.FINAL, Restart.REQUEUE)
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_every_end_is_allowed_or_refused_with_a_remedy_that_is_allowed(tier: Tier) -> None:
+    """Whoever follows the remedies gets a contract, and nothing that the tier excludes slips through."""
+    for mode in MODES:
+        for restart in RESTARTS:
+            problems = contract_problems(of_tier(tier, checkpoint_mode=mode, restart=restart))
+            bounds = TIER_BOUNDS[tier]
+            outside = mode not in bounds.checkpoint_modes or restart not in bounds.restarts
+            lost = restart is Restart.RESUME and mode is CheckpointMode.NONE
+            assert bool(problems) == (outside or lost), (mode, restart, problems)
+    for mode in TIER_BOUNDS[tier].checkpoint_modes:
+        for restart in TIER_BOUNDS[tier].restarts:
+            better = mode if restart is not Restart.RESUME or mode is not CheckpointMode.NONE else "periodic"
+            assert contract_problems(of_tier(tier, checkpoint_mode=better, restart=restart)) == ()
+
+
+@pytest.mark.parametrize(
+    ("tier", "changed", "told"),
+    [
+        (
+            Tier.T1,
+            {"checkpoint_mode": "periodic"},
+            "checkpointMode periodic is not for tier T1, since its deadlines count on a final write:"
+            " choose final or periodic_and_final, or another tier",
+        ),
+        (
+            Tier.T3,
+            {"checkpoint_mode": "none", "restart": "requeue"},
+            "checkpointMode none is not for tier T3, since its work checkpoints:"
+            " choose periodic, final or periodic_and_final, or another tier",
+        ),
+        (
+            Tier.T4,
+            {"restart": "resume", "checkpoint_mode": "final"},
+            "restart resume is not for tier T4, since its work starts over: choose requeue, or another tier",
+        ),
+        (
+            Tier.T5,
+            {"restart": "none"},
+            "restart none is not for tier T5, since its work starts over: choose requeue, or another tier",
+        ),
+        (
+            Tier.T2,
+            {"restart": "resume"},
+            "restart resume needs a checkpoint to go on from, and checkpointMode is none: choose periodic,"
+            " final or periodic_and_final, or restart requeue for work that starts over",
+        ),
+        (
+            Tier.T1,
+            {"final_write_seconds": 90, "drain_budget_seconds": 60},
+            "finalWriteSeconds 90 is longer than drainBudgetSeconds 60:"
+            " raise drainBudgetSeconds to at least 90, or write less after a notice",
+        ),
+        (
+            Tier.T1,
+            {"final_write_seconds": 600},
+            "finalWriteSeconds 600 is longer than drainBudgetSeconds 115, which can be 115 at most:"
+            " write less after a notice, such as only what changed since the last periodic checkpoint",
+        ),
+        (
+            Tier.T3,
+            {"final_write_seconds": 116},
+            "finalWriteSeconds 116 is longer than drainBudgetSeconds 115, which can be 115 at most:"
+            " write less after a notice, such as only what changed since the last periodic checkpoint,"
+            " or choose checkpointMode periodic",
+        ),
+        (
+            Tier.T3,
+            {"final_write_seconds": 20, "checkpoint_mode": "periodic"},
+            "finalWriteSeconds 20 is declared, and checkpointMode periodic has no final write: leave it out,"
+            " or choose checkpointMode final or periodic_and_final",
+        ),
+    ],
+)
+def test_an_end_that_cannot_be_kept_is_told_with_value_and_remedy(
+    tier: Tier, changed: dict[str, Any], told: str
+) -> None:
+    assert contract_problems(of_tier(tier, **changed)) == (told,)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seconds", [1, 60, 61, MAX_BUDGET_SECONDS, 116])
+def test_a_final_write_fits_the_budget_or_is_refused(mode: CheckpointMode, seconds: int) -> None:
+    said = of_tier(Tier.BESPOKE, checkpoint_mode=mode, final_write_seconds=seconds, drain_budget_seconds=60)
+    problems = contract_problems(said)
+    assert (problems == ()) == (mode in WRITES_LAST and seconds <= 60)
+    assert all(f"finalWriteSeconds {seconds}" in problem for problem in problems)
+
+
+def test_a_final_write_of_unknown_length_is_warned_about() -> None:
+    for mode in MODES:
+        unsaid, said = (
+            of_tier(Tier.BESPOKE, checkpoint_mode=mode, final_write_seconds=seconds) for seconds in (None, 30)
+        )
+        assert len(contract_warnings(unsaid)) == (mode in WRITES_LAST)
+        assert contract_warnings(said) == ()
+    (told,) = contract_warnings(contract(drain_budget_seconds=70))
+    assert "declare finalWriteSeconds" in told
+    assert "drainBudgetSeconds 70" in told
+
+
+def test_the_bounds_of_the_tier_catalogue() -> None:
+    everything = (tuple(CheckpointMode), tuple(Restart))
+    assert {tier: bounds[:2] for tier, bounds in TIER_BOUNDS.items()} == {
+        Tier.T1: (WRITES_LAST, tuple(Restart)),
+        Tier.T2: everything,
+        Tier.T3: (CHECKPOINTS, tuple(Restart)),
+        Tier.T4: (tuple(CheckpointMode), (Restart.REQUEUE,)),
+        Tier.T5: (tuple(CheckpointMode), (Restart.REQUEUE,)),
+        Tier.BESPOKE: everything,
+    }
+    assert {CheckpointMode.FINAL, CheckpointMode.PERIODIC_AND_FINAL} == set(WRITES_LAST)

@@ -181,6 +181,10 @@ async def test_nothing_runs_without_a_server(cellar: Cellar, state: str) -> None
         ("UPDATE contracts SET pool_cap_share = 0", "pool_cap_is_share"),
         ("UPDATE contracts SET floor_share = 1.01", "floor_is_share"),
         ("UPDATE contracts SET drain_budget_seconds = 116", "drain_fits_notice"),
+        ("UPDATE contracts SET checkpoint_mode = 'sometimes'", "checkpoint_mode_known"),
+        ("UPDATE contracts SET restart = 'later'", "restart_known"),
+        ("UPDATE contracts SET final_write_seconds = drain_budget_seconds + 1", "final_write_fits_drain"),
+        ("UPDATE contracts SET restart = 'resume', checkpoint_mode = 'none'", "resumes_from_checkpoint"),
         ("UPDATE claims SET units = -1", "units_not_negative"),
         ("UPDATE claims SET workload_id = 'nobody'", "claims_workloads_fkey"),
         (

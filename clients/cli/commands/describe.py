@@ -89,7 +89,7 @@ def describe_workload(context: typer.Context, workload: WorkloadName, output: Ou
 
 @describe.command("contract")
 def describe_contract(context: typer.Context, contract: ContractName, output: Output = Format.TABLE) -> None:
-    """Show a contract: its tier, floor and caps.
+    """Show a contract: tier, floor, caps, end of its work.
 
     \b
     Example:
