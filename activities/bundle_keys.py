@@ -14,13 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, Self
 
-import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AwareDatetime, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from activities.node_settings import MAX_KEYS, KeyName, NodeFileRefused, problems_of
 from domain.model import Frozen
-from wire.signing import LetterKind
+from wire.signing import LetterKind, unsigned, with_signature
 
 SEED_BYTES = 32
 
@@ -46,9 +45,8 @@ class SigningKeys(Protocol):
 
 async def seal_bundle(payload: Mapping[str, Any], keys: SigningKeys, key_id: str) -> bytes:
     """A signed bundle, as `wire.signing.seal` makes it where the private key is at hand."""
-    letter: dict[str, Any] = {"kind": str(LetterKind.BUNDLE), "keyId": key_id, "payload": dict(payload)}
-    signature = await keys.sign(key_id, rfc8785.dumps(letter))
-    return rfc8785.dumps(letter | {"signature": base64.b64encode(signature).decode()})
+    to_sign = unsigned(LetterKind.BUNDLE, payload, key_id)
+    return with_signature(to_sign, await keys.sign(key_id, to_sign))
 
 
 class KeyEntry(NamedTuple):

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 import structlog
+from prometheus_client import Counter
 from pydantic import ValidationError
 
-from activities.bundle_keys import PublicKeys, SigningKeys, seal_bundle
+from activities.bundle_keys import KeysUnavailable, PublicKeys, SigningKeys, seal_bundle
 from activities.node_settings import problems_of
 from domain.bundle_compile import CompiledBundle, NodeFacts, Trusted, compile_bundle
 from domain.contract import Contract
@@ -28,6 +29,9 @@ from wire.signing import KeyRing
 ATTEMPTS = 3
 BOOT_VERSION = 1
 log = structlog.get_logger("bundling")
+NOT_ISSUED = Counter(
+    "sco_bundles_not_issued_total", "Bundles asked for while the keys could not be had", ["served"]
+)
 
 
 class NoBundle(ValueError):
@@ -53,9 +57,25 @@ class Bundling:
     async def bundle(self, tenant_id: str, instance_id: str) -> IssuedBundle:
         """The newest bundle of an instance, issued now if its content has changed.
 
-        Raises `UnknownNode`, `NoBundle` and `KeysUnavailable`; whatever fails, the node keeps what it has.
+        While no key can be had it is the newest that was issued before. Raises `UnknownNode`, `NoBundle`, and
+        `KeysUnavailable` where none was; whatever fails, the node keeps what it has.
         """
         engine = of_tenant(self._engine, tenant_id)
+        try:
+            return await self._newest(engine, tenant_id, instance_id)
+        except KeysUnavailable:
+            held = await self._held(engine, tenant_id, instance_id)
+            NOT_ISSUED.labels("nothing" if held is None else "an_older_one").inc()
+            if held is None:
+                raise
+            return held
+
+    async def _held(self, engine: Engine, tenant_id: str, instance_id: str) -> IssuedBundle | None:
+        async with engine.connect() as connection:
+            await bundles.find_purpose(connection, tenant_id, instance_id)
+            return await bundles.newest_bundle(connection, tenant_id, instance_id)
+
+    async def _newest(self, engine: Engine, tenant_id: str, instance_id: str) -> IssuedBundle:
         public = await self._keys.public()
         for _ in range(ATTEMPTS):
             async with engine.connect() as connection:

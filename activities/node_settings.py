@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from activities.openbao import OpenBaoSettings, PathText
 from domain.model import Frozen
 from wire.bus_credentials import Issuer, key_of
 from wire.signing import KeyRing
@@ -39,12 +40,25 @@ class BusSigner(Frozen):
         return Issuer(self.account, key_of(self.signing_seed.get_secret_value()))
 
 
+class TransitSettings(OpenBaoSettings):
+    """The key `key` of OpenBao's transit engine mounted at `mount`, an Ed25519 key.
+
+    A version signs from `lead_seconds` after it was made, when every node has read of it. What is known of
+    the versions is used for `cache_seconds`.
+    """
+
+    mount: PathText = "transit"
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,50}$")]
+    lead_seconds: Annotated[int, Field(ge=300, le=30 * 86400)] = 3600
+    cache_seconds: Annotated[float, Field(ge=1, le=120)] = 15.0
+
+
 class NodeSettings(Frozen):
     """`api_url` is where nodes reach this API; `vendordata_secret` proves that the provider asks.
 
-    Bundles are signed with the keys in `bundle_keys_file`. `notice_keys` are the provider's public keys by
-    name. `node_bus` lists the servers of the bus by region; with `bus` agents
-    are admitted to it.
+    Bundles are signed with the keys in `bundle_keys_file`, or with those of `bundle_keys_transit`, and
+    announce `bundle_keys_announced` besides. `notice_keys` are the provider's public keys by name. `node_bus`
+    lists the servers of the bus by region; with `bus` agents are admitted to it.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -54,7 +68,11 @@ class NodeSettings(Frozen):
         Field(pattern=r"^https://[^\s@]+$|^http://(?:127\.0\.0\.1|localhost)(?::[0-9]+)?$", max_length=255),
     ]
     vendordata_secret: SecretStr
-    bundle_keys_file: Path
+    bundle_keys_file: Path | None = None
+    bundle_keys_transit: TransitSettings | None = None
+    bundle_keys_announced: Annotated[dict[KeyName, str], Field(max_length=MAX_KEYS - 1)] = Field(
+        default_factory=dict
+    )
     notice_keys: Annotated[dict[KeyName, str], Field(min_length=1, max_length=MAX_KEYS)]
     node_bus: dict[str, Annotated[tuple[BusServer, ...], Field(max_length=16)]] = Field(default_factory=dict)
     bus: BusSigner | None = None
@@ -72,7 +90,16 @@ class NodeSettings(Frozen):
             )
         return secret
 
-    @field_validator("notice_keys")
+    @model_validator(mode="after")
+    def _one_place_of_keys(self) -> Self:
+        if (self.bundle_keys_file is None) == (self.bundle_keys_transit is None):
+            raise ValueError(
+                "the keys of bundles are in no place or in two: give either bundle_keys_file or"
+                " bundle_keys_transit, and public keys of the other in bundle_keys_announced"
+            )
+        return self
+
+    @field_validator("notice_keys", "bundle_keys_announced")
     @classmethod
     def _public(cls, keys: dict[str, str]) -> dict[str, str]:
         KeyRing(keys)

@@ -20,7 +20,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
-from activities.bundle_keys import FileKeys
+from activities.bundle_key_choice import bundle_keys_of
 from activities.logs import configure_logs
 from activities.node_settings import NodeFileRefused, read_node_settings
 from activities.policy_file import PolicyFile, PolicyRefused
@@ -172,7 +172,7 @@ def _nodes(settings: ApiSettings, engine: Engine) -> NodePlane | None:
     if settings.node_file is None:
         return None
     told = read_node_settings(settings.node_file)
-    return node_plane(engine, told, FileKeys(told.bundle_keys_file, now=_now), now=_now)
+    return node_plane(engine, told, bundle_keys_of(told, now=_now), now=_now)
 
 
 def _limits(settings: ApiSettings) -> Limits:

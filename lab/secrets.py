@@ -1,7 +1,8 @@
-"""The laboratory's OpenBao: on loopback, its secrets in memory, and one role that may read endpoints'.
+"""The laboratory's OpenBao: on loopback, its secrets in memory.
 
-What it holds ends with its process. The root token is given to nobody: it is revoked once the role exists,
-and secrets are written by a role of the laboratory's own.
+One role may read endpoints' credentials, another may sign bundles. What it holds ends with its process. The
+root token is given to nobody: it is revoked once the roles exist, and secrets are written by a role of the
+laboratory's own.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.05
 CALL_SECONDS = 5
 LIFE = "1h"
-READER, WRITER = "sco-endpoints", "laboratory"
+TRANSIT, BUNDLE_KEY = "transit", "bundles"
+READER, SIGNER, WRITER = "sco-endpoints", "sco-bundles", "laboratory"
 POLICIES = {
     READER: f'path "{MOUNT}/data/{PREFIX}/*" {{ capabilities = ["read"] }}',
-    WRITER: f'path "{MOUNT}/data/{PREFIX}/*" {{ capabilities = ["create", "update"] }}\n'
+    SIGNER: f'path "{TRANSIT}/sign/{BUNDLE_KEY}" {{ capabilities = ["update"] }}\n'
+    f'path "{TRANSIT}/keys/{BUNDLE_KEY}" {{ capabilities = ["read"] }}',
+    WRITER: f'path "{TRANSIT}/keys/*" {{ capabilities = ["create", "update"] }}\n'
+    f'path "{MOUNT}/data/{PREFIX}/*" {{ capabilities = ["create", "update"] }}\n'
     f'path "{MOUNT}/metadata/{PREFIX}/*" {{ capabilities = ["read", "list", "delete"] }}',
 }
 CONFIG = """\
@@ -66,6 +71,7 @@ class SecretsServer:
         self.binary = binaries.find(PROGRAM, PACKAGE)
         self.identity: Identity | None = None
         self._writer: Login | None = None
+        self._signer: Login | None = None
 
     @property
     def settings_file(self) -> Path:
@@ -106,16 +112,38 @@ class SecretsServer:
         self.write(f"{PREFIX}/{tenant_id}/{pool_id}", {"token": token})
 
     def write(self, path: str, content: Mapping[str, Any]) -> None:
-        assert self._writer is not None, "the server is not started"
-        client = self._client()
-        client.auth.approle.login(self._writer.role_id, self._writer.secret_id)
-        client.secrets.kv.v2.create_or_update_secret(path, dict(content), mount_point=MOUNT)
+        self._as_writer().secrets.kv.v2.create_or_update_secret(path, dict(content), mount_point=MOUNT)
+
+    def transit_settings(self, key: str = BUNDLE_KEY) -> dict[str, str]:
+        """What `bundle_keys_transit` of a node file says; the role may use the key `bundles` alone."""
+        assert self._signer is not None, "the server is not started"
+        login = {"role_id": self._signer.role_id, "secret_id": self._signer.secret_id}
+        return {"url": self.url, **login, "mount": TRANSIT, "key": key}
+
+    def make_key(self, key: str = BUNDLE_KEY, kind: str = "ed25519") -> None:
+        self._transit().create_key(key, key_type=kind, mount_point=TRANSIT)
+
+    def rotate_key(self, key: str = BUNDLE_KEY) -> None:
+        self._transit().rotate_key(key, mount_point=TRANSIT)
+
+    def limit_key(self, key: str = BUNDLE_KEY, **least: int) -> None:
+        """Set the lowest version for a use: `min_decryption_version` or `min_encryption_version`."""
+        self._transit().update_key_configuration(key, mount_point=TRANSIT, **least)
 
     def __enter__(self) -> SecretsServer:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _transit(self) -> Any:
+        return self._as_writer().secrets.transit
+
+    def _as_writer(self) -> hvac.Client:
+        assert self._writer is not None, "the server is not started"
+        client = self._client()
+        client.auth.approle.login(self._writer.role_id, self._writer.secret_id)
+        return client
 
     def _unseal(self) -> str:
         """Initialise the new server; returns its root token."""
@@ -138,6 +166,7 @@ class SecretsServer:
     def _furnish(self, root: str) -> None:
         client = self._client(root)
         client.sys.enable_secrets_engine("kv", path=MOUNT, options={"version": "2"})
+        client.sys.enable_secrets_engine("transit", path=TRANSIT)
         client.sys.enable_auth_method("approle")
         logins = {}
         for name, policy in POLICIES.items():
@@ -148,7 +177,7 @@ class SecretsServer:
             role = client.auth.approle.read_role_id(name)["data"]["role_id"]
             logins[name] = Login(role, client.auth.approle.generate_secret_id(name)["data"]["secret_id"])
         client.auth.token.revoke_self()
-        self._writer = logins[WRITER]
+        self._writer, self._signer = logins[WRITER], logins[SIGNER]
         self._write_settings(logins[READER])
 
     def _write_settings(self, login: Login) -> None:

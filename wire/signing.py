@@ -99,11 +99,20 @@ def canonical(value: Any) -> bytes:
 
 def seal(kind: LetterKind, payload: Mapping[str, Any], key: SigningKey) -> bytes:
     """The letter as canonical JSON. `payload` holds JSON values with integers below 2^53 only."""
-    letter: dict[str, Any] = {"kind": str(kind), "keyId": key.key_id, "payload": dict(payload)}
-    signed = canonical(letter)
-    signature = base64.b64encode(key.private.sign(signed))
+    to_sign = unsigned(kind, payload, key.key_id)
+    return with_signature(to_sign, key.private.sign(to_sign))
+
+
+def unsigned(kind: LetterKind, payload: Mapping[str, Any], key_id: str) -> bytes:
+    """What is signed of a letter, for a private key that is elsewhere; `with_signature` completes it."""
+    letter: dict[str, Any] = {"kind": str(kind), "keyId": key_id, "payload": dict(payload)}
+    return canonical(letter)
+
+
+def with_signature(signed: bytes, signature: bytes) -> bytes:
+    """The whole letter, from what `unsigned` gave and its raw signature."""
     # The name of the signature comes last among the sorted ones.
-    return b'%b,"signature":"%b"}' % (signed[:-1], signature)
+    return b'%b,"signature":"%b"}' % (signed[:-1], base64.b64encode(signature))
 
 
 def unseal(kind: LetterKind, raw: bytes, ring: KeyRing) -> Opened | Refusal:

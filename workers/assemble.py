@@ -21,7 +21,7 @@ from activities.acquiring import AcquiringActivities
 from activities.adopting import Adoptions
 from activities.auditing import AuditingActivities, AuditRecordsActivities
 from activities.boot_copies import BootCopies
-from activities.bundle_keys import FileKeys
+from activities.bundle_key_choice import bundle_keys_of
 from activities.bundling import Bundling, Told
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
@@ -214,7 +214,7 @@ def boot_copies(wiring: Wiring) -> BootCopies | None:
     if wiring.settings.node_file is None:
         return None
     told = read_node_settings(wiring.settings.node_file)
-    keys = FileKeys(told.bundle_keys_file, now=utc_now)
+    keys = bundle_keys_of(told, now=utc_now)
     bundling = Bundling(wiring.engine, keys, Told(told.notice_keys, told.node_bus), now=utc_now)
     return BootCopies(wiring.engine, bundling, told.api_url)
 

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.bundle_keys import SigningKeys
 from activities.model_placement_calls import ModelPlacementInput, PlacementRequest
 from activities.placement_calls import Decided
 from api.app import create_app
@@ -190,9 +191,15 @@ class Door:
 
 @asynccontextmanager
 async def door_on(
-    estate: Estate, sign_in: SignIn | None = None, limits: Limits = PATIENT
+    estate: Estate,
+    sign_in: SignIn | None = None,
+    limits: Limits = PATIENT,
+    signing: SigningKeys | None = None,
 ) -> AsyncIterator[Door]:
-    """The application over the estate's database, working as the role that row-level security binds."""
+    """The application over the estate's database, working as the role that row-level security binds.
+
+    Bundles are signed by `signing`, or by the keys of a file that the test may change.
+    """
     starter, vault = RecordingStarter(), Vault(estate.clock)
     dsn = estate.engine.url.render_as_string(hide_password=False)
     with TemporaryDirectory(prefix="sco-keys-") as folder:
@@ -205,7 +212,7 @@ async def door_on(
                 now=estate.clock,
                 workflow_pages="http://localhost:8233/namespaces/default",
                 secrets=vault,
-                nodes=plane_on(engine, estate.clock, keys.path),
+                nodes=plane_on(engine, estate.clock, keys.path, signing),
             )
             registry = CollectorRegistry()
             app = create_app(deps, sign_in or SignIn(verifier(estate.clock)), registry, limits)

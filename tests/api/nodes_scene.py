@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from activities.bundle_keys import FileKeys
+from activities.bundle_keys import FileKeys, SigningKeys
 from activities.node_settings import NodeSettings
 from api.node_plane import NodePlane, node_plane
 from store.engine import Engine
@@ -66,8 +66,10 @@ def node_settings(keys: Path, **changed: Any) -> NodeSettings:
     return NodeSettings.model_validate(told | changed)
 
 
-def plane_on(engine: Engine, now: Callable[[], datetime], keys: Path, **changed: Any) -> NodePlane:
-    return node_plane(engine, node_settings(keys, **changed), FileKeys(keys, now=now), now=now)
+def plane_on(
+    engine: Engine, now: Callable[[], datetime], keys: Path, signing: SigningKeys | None = None
+) -> NodePlane:
+    return node_plane(engine, node_settings(keys), signing or FileKeys(keys, now=now), now=now)
 
 
 class NodeClient:

@@ -59,6 +59,7 @@ def test_what_the_control_plane_is_told_of_nodes_is_for_its_own_user(plane: Cont
     settings = read_node_settings(node_file)
     assert settings.api_url == plane.api_url
     assert all(servers == (told["SCO_NODE_BUS_URL"],) for servers in settings.node_bus.values())
+    assert settings.bundle_keys_file is not None
     for path in (node_file, settings.bundle_keys_file, Path(told["SCO_NODE_BUS_CREDENTIALS"])):
         assert path.is_absolute()
         assert path.stat().st_mode & 0o077 == 0

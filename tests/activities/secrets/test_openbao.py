@@ -120,12 +120,12 @@ async def test_an_old_credential_is_told_once_by_its_path(
 async def test_a_token_that_was_taken_away_is_replaced(bao: SecretsServer, opened: Opened) -> None:
     secrets = opened(bao, cache_seconds=0)
     await secrets.endpoint_credential(TENANT, POOL)
-    before = secrets._signed_in
+    before = secrets._bao._signed_in
     assert before is not None
-    secrets._client(before.token).auth.token.revoke_self()
+    secrets._bao.client(before.token).auth.token.revoke_self()
     await secrets.endpoint_credential(TENANT, POOL)
-    assert secrets._signed_in is not None
-    assert secrets._signed_in.token != before.token
+    assert secrets._bao._signed_in is not None
+    assert secrets._bao._signed_in.token != before.token
 
 
 async def test_tokens_of_ours_last_an_hour_and_are_replaced_at_half_of_it(
@@ -133,13 +133,13 @@ async def test_tokens_of_ours_last_an_hour_and_are_replaced_at_half_of_it(
 ) -> None:
     secrets = opened(bao, cache_seconds=0)
     await secrets.endpoint_credential(TENANT, POOL)
-    first = secrets._signed_in
+    first = secrets._bao._signed_in
     clock.move(29 * 60)
     await secrets.endpoint_credential(TENANT, POOL)
-    assert secrets._signed_in == first
+    assert secrets._bao._signed_in == first
     clock.move(2 * 60)
     await secrets.endpoint_credential(TENANT, POOL)
-    assert secrets._signed_in != first
+    assert secrets._bao._signed_in != first
 
 
 async def test_the_role_reads_endpoints_and_nothing_else(bao: SecretsServer, opened: Opened) -> None:
@@ -154,13 +154,13 @@ async def test_a_token_file_is_read_anew_each_time(
 ) -> None:
     by_role = opened(bao)
     await by_role.endpoint_credential(TENANT, POOL)
-    assert by_role._signed_in is not None
+    assert by_role._bao._signed_in is not None
     token_file = tmp_path / "token"
     token_file.write_text("wr0ng")
     secrets = opened(bao, role_id=None, secret_id=None, token_file=token_file, cache_seconds=0)
     with pytest.raises(SecretsUnavailable):
         await secrets.endpoint_credential(TENANT, POOL)
-    token_file.write_text(f"{by_role._signed_in.token}\n")
+    token_file.write_text(f"{by_role._bao._signed_in.token}\n")
     assert (await secrets.endpoint_credential(TENANT, POOL)).token.get_secret_value() == VALUE
     token_file.unlink()
     with pytest.raises(SecretsUnavailable):
@@ -196,8 +196,8 @@ async def test_nothing_secret_is_in_logs_reprs_or_errors(
         secrets = opened(own, cache_seconds=0)
         found = await secrets.endpoint_credential(TENANT, POOL)
         settings = json.loads(own.settings_file.read_text())
-        assert secrets._signed_in is not None
-        hidden = [VALUE, settings["secret_id"], secrets._signed_in.token]
+        assert secrets._bao._signed_in is not None
+        hidden = [VALUE, settings["secret_id"], secrets._bao._signed_in.token]
         own.kill()
         with pytest.raises(SecretsUnavailable) as told:
             await secrets.endpoint_credential(TENANT, POOL)
