@@ -37,6 +37,7 @@ async def tell(connection: Connection, instance_id: str, event: Event, owner: Ow
         counts_in_ledger=counts_in_ledger(cause),
         occurred_at=event.occurred_at,
         notice_id=event.notice_id,
+        notice_kind=event.notice_kind,
         deadline=event.deadline,
         seconds_since_notice=event.seconds_since_notice,
         seconds_to_spare=event.seconds_to_spare,

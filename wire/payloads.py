@@ -66,6 +66,7 @@ PurchaseWord = Annotated[str, OneOf("reclaimable", "guaranteed", "committed")]
 PlacementWord = Annotated[str, OneOf("placed", "no_capacity", "policy_denied")]
 PlanWord = Annotated[str, OneOf("placed", "shortfall", "policy_denied")]
 CauseWord = Annotated[str, OneOf("reclaim", "defect", "operator", "drill", "unknown")]
+NoticeWord = Annotated[str, OneOf("hard", "advisory")]
 PhaseWord = Annotated[str, OneOf("requested", "planned", "placed", "shortfall")]
 
 
@@ -235,6 +236,10 @@ class NodeLifecycle(Payload):
     counts_in_ledger: Annotated[bool, Field(description="not without a cause")]
     occurred_at: datetime
     notice_id: UUID | None = None
+    notice_kind: Annotated[
+        NoticeWord | None,
+        Field(description="hard: the instance ends at the deadline; advisory: it may; null: not told"),
+    ] = None
     deadline: datetime | None = None
     seconds_since_notice: float | None = None
     seconds_to_spare: float | None = None
@@ -243,7 +248,7 @@ class NodeLifecycle(Payload):
 
 class NodeNotice(NodeLifecycle):
     topic: ClassVar[str] = NODE_NOTICE
-    summary: ClassVar[str] = "A node was told that it will be taken back."
+    summary: ClassVar[str] = "A node was told that it will be taken back, or may be."
 
 
 class NodeDrained(NodeLifecycle):

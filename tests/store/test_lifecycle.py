@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from domain.cause import Cause
-from domain.lifecycle import EventType
+from domain.lifecycle import EventType, NoticeKind
 from store import lifecycle, node_drains
 from store.engine import Engine, of_tenant
 from store.node_drains import DrainFilter
@@ -79,6 +79,16 @@ async def test_four_kinds_are_told_once_each_and_no_other(service_engine: Engine
     ]
     query = "SELECT payload->>'cause' FROM outbox WHERE topic LIKE '%drained'"
     assert await value(engine, query) == "reclaim"
+
+
+@pytest.mark.parametrize("kind", [NoticeKind.HARD, NoticeKind.ADVISORY, None])
+async def test_what_is_told_says_whether_the_notice_is_hard_or_advisory(
+    service_engine: Engine, engine: Engine, kind: NoticeKind | None
+) -> None:
+    await own(engine, "n1")
+    await keep(service_engine, "n1", [one._replace(notice_kind=kind) for one in honest()])
+    query = "SELECT array_agg(payload->>'noticeKind') FROM outbox WHERE topic LIKE 'lifecycle.%'"
+    assert await value(engine, query) == [kind, kind]
 
 
 async def test_a_loss_after_a_notice_is_no_loss_without_one(service_engine: Engine, engine: Engine) -> None:

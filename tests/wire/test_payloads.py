@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from domain.cause import Cause
-from domain.lifecycle import EventType
+from domain.lifecycle import EventType, NoticeKind
 from domain.pool import PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.pool_life import EvictReason
 from domain.reasons import ShortfallReason
@@ -78,6 +78,20 @@ def test_an_event_says_what_is_promised(payload: type[Payload]) -> None:
 )
 def test_the_words_are_those_of_the_rules(payload: type[Payload], field: str, words: type[StrEnum]) -> None:
     assert payload_schema(payload)["properties"][field]["enum"] == [word.value for word in words]
+
+
+@pytest.mark.parametrize("payload", [one for one in PAYLOADS if issubclass(one, NodeLifecycle)])
+def test_an_event_of_a_node_says_whether_its_notice_is_hard_or_advisory(payload: type[NodeLifecycle]) -> None:
+    said = payload_schema(payload)["properties"]["noticeKind"]["anyOf"]
+    assert [form.get("enum", form.get("type")) for form in said] == [
+        [kind.value for kind in NoticeKind],
+        "null",
+    ]
+    for kind in (*NoticeKind, None):
+        told = payload.model_validate(example(payload).document() | {"noticeKind": kind})
+        assert told.document()["noticeKind"] == kind
+    with pytest.raises(ValidationError, match="noticeKind"):
+        payload.model_validate(example(payload).document() | {"noticeKind": "withdrawal"})
 
 
 @pytest.mark.parametrize("reason", [*EvictReason, *ShortfallReason])
