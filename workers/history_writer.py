@@ -9,20 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-import nats
 import structlog
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, StreamConfig
-from nats.js.errors import NotFoundError
 from prometheus_client import Counter, Histogram
 from sqlalchemy.exc import DataError, IntegrityError
 
@@ -33,11 +28,9 @@ from store.lifecycle import Kept
 from wire.lifecycle import Receipt
 from wire.node import STREAM, STREAM_MAX_AGE, STREAM_SUBJECTS, inbox_prefix, receipt_subject
 from workers.lifecycle_letters import Letter, Refusal, RefusedAs, read_letter
+from workers.stream_reading import TROUBLE_SECONDS, Entry, Source, StreamReader, Tell
 
 DURABLE = "history"
-BATCH = 200
-WAIT_SECONDS = 1.0
-TROUBLE_SECONDS = 2.0
 # Longer than the slowest commit; what is not confirmed by then is delivered again.
 ACK_WAIT_SECONDS = 60.0
 # What a whole hall tells at once, while none of it can be kept yet.
@@ -100,59 +93,13 @@ class HistoryWriter:
         self._now = now
         self._credentials = credentials
         self._replicas = replicas
-        self._problem = ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write what comes until `stop` is set. Without the bus or Postgres it waits."""
-        while not stop.is_set():
-            try:
-                await self._session(stop)
-            except Exception as error:
-                self._failed(error)
-                await _pause(stop, TROUBLE_SECONDS)
-
-    def _failed(self, error: Exception) -> None:
-        """Every failure is counted, but only a new one is logged: an outage is one line."""
-        FAILED.inc()
-        problem = f"{type(error).__name__}: {error}"
-        if problem != self._problem:
-            log.warning("history_writer_failed", problem=problem, retry_seconds=TROUBLE_SECONDS)
-        self._problem = problem
-
-    async def _session(self, stop: asyncio.Event) -> None:
-        client = await nats.connect(
-            self._bus_url,
-            name="sco-history",
-            user_credentials=None if self._credentials is None else str(self._credentials),
-            inbox_prefix=inbox_prefix(DURABLE).encode(),
-            connect_timeout=3,
-            max_reconnect_attempts=1,
-            error_cb=_leave_it_to_the_session,
-        )
-        try:
-            pull = await self._subscribe(client)
-            if self._problem:
-                log.info("history_writer_recovered", after=self._problem)
-                self._problem = ""
-            while not stop.is_set():
-                await self._round(client, pull)
-        finally:
-            await client.close()
-
-    async def _subscribe(self, client: NatsClient) -> JetStreamContext.PullSubscription:
-        """Our durable consumer, with the stream that it reads, also after the store of either was lost."""
-        stream = client.jetstream()
-        try:
-            await stream.stream_info(STREAM)
-        except NotFoundError:
-            await stream.add_stream(self._stream())
-            log.info("lifecycle_stream_made", stream=STREAM)
-        return await stream.pull_subscribe(
-            STREAM_SUBJECTS[0],
-            durable=DURABLE,
-            stream=STREAM,
-            config=ConsumerConfig(ack_wait=ACK_WAIT_SECONDS, max_ack_pending=MOST_UNCONFIRMED),
-        )
+        entry = Entry(self._bus_url, "sco-history", self._credentials, inbox_prefix(DURABLE))
+        consumer = ConsumerConfig(ack_wait=ACK_WAIT_SECONDS, max_ack_pending=MOST_UNCONFIRMED)
+        tell = Tell(FAILED.inc, _in_trouble, _recovered)
+        await StreamReader(entry, Source(self._stream(), DURABLE, consumer), self._take, tell).run(stop)
 
     def _stream(self) -> StreamConfig:
         return StreamConfig(
@@ -165,18 +112,6 @@ class HistoryWriter:
             duplicate_window=DUPLICATES_SECONDS,
             num_replicas=self._replicas,
         )
-
-    async def _round(self, client: NatsClient, pull: JetStreamContext.PullSubscription) -> None:
-        try:
-            messages = await pull.fetch(BATCH, timeout=WAIT_SECONDS)
-        except TimeoutError:
-            await pull.consumer_info()
-            return
-        try:
-            await self._take(client, messages)
-        except Exception:
-            await _give_back(messages)
-            raise
 
     async def _take(self, client: NatsClient, messages: Sequence[Msg]) -> None:
         told: list[Told] = []
@@ -219,6 +154,14 @@ class HistoryWriter:
             kept = await lifecycle.keep(connection, arrivals, owned, self._now())
         _count(told, kept, self._now())
         return kept, frozenset(named - owned.keys())
+
+
+def _in_trouble(problem: str) -> None:
+    log.warning("history_writer_failed", problem=problem, retry_seconds=TROUBLE_SECONDS)
+
+
+def _recovered(problem: str) -> None:
+    log.info("history_writer_recovered", after=problem)
 
 
 def _count(told: Sequence[Told], kept: Kept, at: datetime) -> None:
@@ -273,20 +216,3 @@ async def _refuse(refused: Sequence[tuple[Msg, Refusal]]) -> None:
     details = {refusal.reason: refusal.detail for _, refusal in refused}
     for reason, messages in sorted(Tally(refusal.reason for _, refusal in refused).items()):
         log.warning("lifecycle_events_refused", reason=reason, messages=messages, example=details[reason])
-
-
-async def _give_back(messages: Sequence[Msg]) -> None:
-    """Have messages that were not confirmed delivered again soon; without a connection it takes longer."""
-    with suppress(NatsError, OSError):
-        for message in messages:
-            if not message.is_acked:
-                await message.nak(delay=TROUBLE_SECONDS)
-
-
-async def _leave_it_to_the_session(error: Exception) -> None:
-    """The client's own log of trouble: the session fails of the same and says it once."""
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

@@ -9,17 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 
-import nats
 import structlog
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, StreamConfig
-from nats.js.errors import NotFoundError
 from prometheus_client import Counter, Histogram
 from sqlalchemy.exc import DataError, IntegrityError
 from temporalio.client import Client
@@ -39,10 +34,8 @@ from wire.notifications import (
     parse_notification,
 )
 from workers.looks import Looks
+from workers.stream_reading import TROUBLE_SECONDS, Entry, Source, StreamReader, Tell
 
-BATCH = 200
-WAIT_SECONDS = 1.0
-TROUBLE_SECONDS = 2.0
 # Longer than the slowest commit; what is not confirmed by then is delivered again.
 ACK_WAIT_SECONDS = 30.0
 KEEP = timedelta(days=30)
@@ -83,80 +76,22 @@ class NotificationIntake:
         self._tenant_id = tenant_id
         self._now = now
         self._looks = Looks(client)
-        self._problem = ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take what comes until `stop` is set. Without NATS or Postgres it waits, and hurts nothing else."""
         helpers = [asyncio.create_task(self._looks.run()), asyncio.create_task(self._purge())]
+        source = Source(
+            _stream(), f"notifications-{self._tenant_id}", ConsumerConfig(ack_wait=ACK_WAIT_SECONDS)
+        )
+        tell = Tell(FAILED.inc, _in_trouble, _recovered)
         try:
-            while not stop.is_set():
-                try:
-                    await self._session(stop)
-                except Exception as error:
-                    self._failed(error)
-                    await _pause(stop, TROUBLE_SECONDS)
+            await StreamReader(Entry(self._nats_url, "sco-notifications"), source, self._take, tell).run(stop)
         finally:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
 
-    def _failed(self, error: Exception) -> None:
-        """Every failure is counted, but only a new one is logged: an outage is one line."""
-        FAILED.inc()
-        problem = f"{type(error).__name__}: {error}"
-        if problem != self._problem:
-            log.warning("notification_intake_failed", problem=problem, retry_seconds=TROUBLE_SECONDS)
-        self._problem = problem
-
-    async def _session(self, stop: asyncio.Event) -> None:
-        client = await nats.connect(
-            self._nats_url,
-            name="sco-notifications",
-            connect_timeout=3,
-            max_reconnect_attempts=1,
-            error_cb=_leave_it_to_the_session,
-        )
-        try:
-            pull = await self._subscribe(client)
-            if self._problem:
-                log.info("notification_intake_recovered", after=self._problem)
-                self._problem = ""
-            while not stop.is_set():
-                await self._round(pull)
-        finally:
-            await client.close()
-
-    async def _subscribe(self, client: NatsClient) -> JetStreamContext.PullSubscription:
-        """Our durable consumer, with the stream that it reads, also after the store of either was lost."""
-        stream = client.jetstream()
-        try:
-            await stream.stream_info(STREAM)
-        except NotFoundError:
-            age = STREAM_MAX_AGE.total_seconds()
-            wanted = StreamConfig(
-                name=STREAM, subjects=list(STREAM_SUBJECTS), max_age=age, max_bytes=STREAM_MAX_BYTES
-            )
-            await stream.add_stream(wanted)
-        return await stream.pull_subscribe(
-            STREAM_SUBJECTS[0],
-            durable=f"notifications-{self._tenant_id}",
-            stream=STREAM,
-            config=ConsumerConfig(ack_wait=ACK_WAIT_SECONDS),
-        )
-
-    async def _round(self, pull: JetStreamContext.PullSubscription) -> None:
-        try:
-            messages = await pull.fetch(BATCH, timeout=WAIT_SECONDS)
-        except TimeoutError:
-            await pull.consumer_info()
-            return
-        try:
-            await self._take(messages)
-        except Exception:
-            await _give_back(messages)
-            raise
-
-    async def _take(self, messages: Sequence[Msg]) -> None:
+    async def _take(self, client: NatsClient, messages: Sequence[Msg]) -> None:
         told: list[Told] = []
         refused: list[tuple[Msg, Refusal]] = []
         for message in messages:
@@ -213,6 +148,23 @@ class NotificationIntake:
             return await notifications.purge(connection, self._tenant_id, before, limit=PURGE_BATCH)
 
 
+def _stream() -> StreamConfig:
+    return StreamConfig(
+        name=STREAM,
+        subjects=list(STREAM_SUBJECTS),
+        max_age=STREAM_MAX_AGE.total_seconds(),
+        max_bytes=STREAM_MAX_BYTES,
+    )
+
+
+def _in_trouble(problem: str) -> None:
+    log.warning("notification_intake_failed", problem=problem, retry_seconds=TROUBLE_SECONDS)
+
+
+def _recovered(problem: str) -> None:
+    log.info("notification_intake_recovered", after=problem)
+
+
 def _count(told: Sequence[Notification], kept: Kept, at: datetime) -> None:
     new = set(kept.new)
     for one in told:
@@ -236,20 +188,3 @@ async def _refuse(refused: Sequence[tuple[Msg, Refusal]]) -> None:
     for reason, messages in sorted(tally.items()):
         if reason is not RefusedAs.UNRELATED:
             log.warning("notifications_refused", reason=reason, messages=messages, example=details[reason])
-
-
-async def _give_back(messages: Sequence[Msg]) -> None:
-    """Have messages that were not confirmed delivered again soon; without a connection it takes longer."""
-    with suppress(NatsError, OSError):
-        for message in messages:
-            if not message.is_acked:
-                await message.nak(delay=TROUBLE_SECONDS)
-
-
-async def _leave_it_to_the_session(error: Exception) -> None:
-    """The client's own log of trouble: the session fails of the same and says it once."""
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

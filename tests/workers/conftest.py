@@ -14,7 +14,7 @@ from tests.estates import Estate
 from tests.stack_fixtures import new_folder
 from tests.workers.event_post import EventPost
 from tests.workers.post_office import PostOffice, temporal
-from workers import notification_intake, outbox_pump
+from workers import notification_intake, outbox_pump, stream_reading
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ async def office(
     estate: Estate, own_stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PostOffice]:
     """A stream and an intake that loses no time."""
-    monkeypatch.setattr(notification_intake, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(notification_intake, "TROUBLE_SECONDS", 0.1)
+    monkeypatch.setattr(stream_reading, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(stream_reading, "TROUBLE_SECONDS", 0.1)
     monkeypatch.setattr(notification_intake, "ACK_WAIT_SECONDS", 2.0)
     opened = PostOffice(estate, own_stack.nats_url, await temporal(own_stack.temporal_address))
     yield opened

@@ -25,7 +25,7 @@ from tests.store.histories import books, own, run
 from tests.workers.node_post import HALL, NodePost, letter
 from tests.workers.post_office import until
 from wire.node import lifecycle_subject
-from workers import history_writer
+from workers import history_writer, stream_reading
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ async def post(
     engine: Engine, service_engine: Engine, bus: NodeBus, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[NodePost]:
     """A writer that loses no time."""
-    monkeypatch.setattr(history_writer, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(history_writer, "TROUBLE_SECONDS", 0.1)
+    monkeypatch.setattr(stream_reading, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(stream_reading, "TROUBLE_SECONDS", 0.1)
     monkeypatch.setattr(history_writer, "ACK_WAIT_SECONDS", 1.0)
     monkeypatch.setattr(history_writer, "UNKNOWN_SECONDS", 0.1)
     await own(engine, "n1", "n2")
