@@ -35,6 +35,7 @@ from domain.acquisition import (
 from store import releases
 from store import slots as store_slots
 from store.engine import Engine
+from store.server_names import name_servers
 from store.workloads import lock_workload
 
 
@@ -141,6 +142,8 @@ class AcquiringActivities:
         async with self._engine.begin() as connection:
             await lock_workload(connection, request.tenant_id, request.workload_id)
             await store_slots.bind_servers(connection, request.tenant_id, steps.bind, self._identity)
+            names = {one.server_id: one.name for one in servers}
+            await name_servers(connection, request.tenant_id, names)
             await store_slots.mark_active(connection, request.tenant_id, steps.active, self._now())
             await self._launcher.fail(connection, request, steps.fail)
             failed = {one.slot_key: one.problem for one in steps.fail}

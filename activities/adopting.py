@@ -14,6 +14,7 @@ from store.adoption import Record
 from store.audit_log import Action, Entry, record
 from store.engine import Connection, Engine
 from store.licences import Place
+from store.server_names import name_servers
 
 # Records are written in transactions of so many servers, so that none holds its locks for long.
 ADOPT_AT_ONCE = 1_000
@@ -58,6 +59,8 @@ class Adoptions:
         adopted = await adoption.adopt(connection, *place, records, actor=self._identity, at=now)
         entries = (self._entry(place, one) for one in servers if one.server_id in adopted)
         await record(connection, place.tenant_id, now, *entries)
+        names = {one.server_id: one.name for one in servers if one.server_id in adopted}
+        await name_servers(connection, place.tenant_id, names)
         await drifts.healed(connection, place, adopted)
         return len(adopted), surplus
 

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from activities.placement_calls import RegionRequest
 from activities.ports import BatchSpec
 from domain.contract import Contract
+from domain.ids import server_prefix
 from domain.tags import server_tags
 from domain.user_data import BootCopy, node_contract, user_data
 
@@ -25,7 +26,9 @@ def launch_spec(
         region=request.region,
         hall=slot["hall"],
         flavor=slot["flavor"],
-        name_prefix=f"sco-{request.workload_id}-g{slot['generation']}",
+        name_prefix=server_prefix(
+            request.workload_id, slot["generation"], slot["batch_key"], slot["launch_attempts"]
+        ),
         metadata={
             "sco_batch": slot["batch_key"],
             "sco_tenant": request.tenant_id,

@@ -59,6 +59,7 @@ class Server:
     fault: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from domain.tags import MANAGED_TAG, server_tags
 from store import drifts, fleet_facts, licences, notifications
 from store.engine import Engine
 from store.licences import Cycle, Place
+from store.server_names import name_servers
 
 # How far the clocks of provider and database may be apart, when deletions are asked for by time.
 CLOCK_SKEW = timedelta(minutes=10)
@@ -92,6 +93,7 @@ class ReconcilingActivities:
             await self._failed(place, error)
             raise application_error(error) from error
         state = await self._conclude(place, sight, deleted)
+        await self._name(place, sight)
         done = Reconciled(
             region=place.region,
             phase=state.phase,
@@ -107,6 +109,12 @@ class ReconcilingActivities:
         if done.pause_seconds < self._terms.cycle_seconds or done.deleted:
             log.info("reconciled", partition=place.partition_id, **done.model_dump(exclude_defaults=True))
         return done
+
+    async def _name(self, place: Place, sight: Sight) -> None:
+        """Keep what the provider calls our servers, also those that were bound before names were kept."""
+        names = {server_id: one.name for server_id, one in sight.servers.items()}
+        async with self._engine.begin() as connection:
+            await name_servers(connection, place.tenant_id, names)
 
     async def _put_right(self, place: Place, sight: Sight, state: FleetState, done: Reconciled) -> Reconciled:
         """Records are rebuilt before anybody may act on them; then the licence is granted, then used."""

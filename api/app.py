@@ -22,6 +22,7 @@ from api import (
     health_reports,
     model_placements,
     nodes,
+    nodes_forwarder,
     nodes_history,
     partitions,
     placements,
@@ -161,6 +162,7 @@ def routes() -> FastAPI:
         placements,
         status,
         nodes,
+        nodes_forwarder,
         nodes_history,
     ):
         app.include_router(module.router)

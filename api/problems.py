@@ -110,6 +110,15 @@ UNKNOWN_NODE = Kind("unknown_node", 404, "No such node", "Name an instance that 
 UNKNOWN_DRAIN = Kind(
     "unknown_drain", 404, "No such drain", "Name a node that drained; GET /drains lists them."
 )
+NOT_SLURM = Kind(
+    "not_slurm",
+    409,
+    "The partition is none of Slurm",
+    "Name a partition of Slurm; GET /partitions lists them.",
+)
+TOO_MANY_NODES = Kind(
+    "too_many_nodes", 409, "More nodes than one answer holds", "Divide the cluster into more partitions."
+)
 NO_NODES = Kind(
     "no_nodes", 404, "Nodes are not served here", "Set SCO_NODE_FILE of the server, or ask another server."
 )

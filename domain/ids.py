@@ -7,6 +7,8 @@ from uuid import UUID, uuid5
 from domain.claim import Shape
 
 SPACE = UUID("5c0f1ee7-0000-4000-8000-000000000001")
+# Leaves room for a generation and a number within the batch of six digits each.
+NAMED_WORKLOAD, NAME_DIGITS = 34, 8
 
 
 def shape_key(shape: Shape) -> str:
@@ -23,6 +25,16 @@ def batch_key(decision_id: UUID, pool_id: str, shape_index: int, number: int) ->
 def slot_key(batch: str, number: int) -> str:
     """The key of one planned instance within its batch."""
     return f"{batch}-{number:03d}"
+
+
+def server_prefix(workload_id: str, generation: int, batch: str, attempt: int) -> str:
+    """What the names of the servers of one multi-create begin with; the provider adds `-1`, `-2`, and so on.
+
+    A server's name is its host's name too, by which a scheduler knows it: it has 63 characters at most, and
+    no other server of ours has it.
+    """
+    once = uuid5(SPACE, f"{batch}/{attempt}").hex[:NAME_DIGITS]
+    return f"sco-{workload_id[:NAMED_WORKLOAD].rstrip('-')}-g{generation}-{once}"
 
 
 def event_id(kind: str, tenant_id: str, once: str) -> UUID:

@@ -68,6 +68,7 @@ def read_server(shown: dict[str, Any]) -> Server:
         fault=fault,
         metadata=metadata,
         tags=tuple(sorted(shown["tags"])),
+        name=shown["name"],
     )
 
 

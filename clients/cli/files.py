@@ -1,11 +1,13 @@
-"""Files that a command is given: bytes, or the documents in them, or a failure that says where."""
+"""Files that a command is given or writes: bytes, the documents in them, or a failure that says where."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkstemp
 
 from clients.cli.failures import usage
 from domain.intake import IntakeRefused, read_claim
@@ -14,6 +16,7 @@ from domain.intake.words import is_mapping, shown
 from wire.intake import MAX_BYTES, UnreadableInput, parse_documents
 
 STDIN = "-"
+EVERYBODY_READS = 0o644
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,42 @@ def read_bytes(name: str) -> bytes:
     if len(content) > MAX_BYTES:
         raise usage(f"{spoken(name)} is longer than {MAX_BYTES:,} bytes, which is the limit")
     return content
+
+
+def replace_file(name: str, content: bytes) -> bool:
+    """Put a file that everybody may read in the place of `name`; False where it says the same already.
+
+    The old file stays until the new one is whole on the disk, and for good when anything fails.
+    """
+    try:
+        place = Path(name).resolve()
+        if place.is_file() and place.stat().st_size == len(content) and place.read_bytes() == content:
+            return False
+        handle, draft = mkstemp(prefix=f".{place.name}.", dir=place.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, EVERYBODY_READS)
+                file.write(content)
+                file.flush()
+                os.fsync(handle)
+            os.replace(draft, place)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+        _settle(place.parent)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise usage(f"cannot write {spoken(name)}: {reason}", "what it held before is as it was") from None
+    return True
+
+
+def _settle(folder: Path) -> None:
+    """The new name is on the disk, too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def spoken(name: str) -> str:

@@ -22,6 +22,7 @@ from clients.cli.commands.audit import audit
 from clients.cli.commands.claim import claim, place, scale
 from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
+from clients.cli.commands.slurm import slurm_nodes
 from clients.cli.commands.get import get
 from clients.cli.commands.models import models
 from clients.cli.commands.nodes import drains, explain_drain, nodes
@@ -72,6 +73,7 @@ app.command()(regions)
 app.command()(nodes)
 app.command()(drains)
 app.command(name="explain-drain")(explain_drain)
+app.command(name="slurm-nodes")(slurm_nodes)
 app.command()(status)
 
 

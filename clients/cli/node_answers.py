@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
 
 from clients.cli.answers import Answer
+from domain.forwarder_nodes import NODE_NAME
+from wire.node import InstanceId
 
 
 class LastEvent(Answer):
@@ -60,3 +65,24 @@ class DrainStory(Drain):
     sentence: str
     lines: tuple[DrainLine, ...] = ()
     gaps: tuple[str, ...] = ()
+
+
+class ForwarderNode(Answer):
+    """A node whose requests a forwarder may carry out; the key is 32 bytes in base64."""
+
+    instance_id: InstanceId
+    node: Annotated[str, Field(pattern=rf"^{NODE_NAME.pattern}$")]
+    public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
+
+
+class LeftOut(Answer):
+    instance_id: str
+    server_name: str | None = None
+    reason: str
+
+
+class ForwarderNodes(Answer):
+    """Every node of one partition of Slurm, and the instances that are none yet."""
+
+    nodes: tuple[ForwarderNode, ...]
+    left_out: tuple[LeftOut, ...] = ()

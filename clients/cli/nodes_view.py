@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clients.cli.node_answers import Drain, DrainLine, DrainStory, Node
+from clients.cli.node_answers import Drain, DrainLine, DrainStory, LeftOut, Node
 from clients.cli.screen import Screen, figures, names, spare
 from clients.cli.texts import duration, moment
 
@@ -20,6 +20,14 @@ _DRAIN_COLUMNS = (
     *names("WORKLOAD"),
     *spare(*names("HALL", "DRAIN")),
 )
+
+
+LEFT_OUT_SHOWN = 10
+_WHY = {
+    "no_name_yet": "the provider's name of it is not known yet",
+    "no_node_name": "its server's name can be no node's",
+    "shared_name": "another live server of the partition has its name",
+}
 
 
 def nodes(screen: Screen, listed: Sequence[Node]) -> None:
@@ -43,6 +51,15 @@ def _node(one: Node) -> tuple[str, ...]:
         one.hall,
         one.pool_id,
     )
+
+
+def left_out(screen: Screen, listed: Sequence[LeftOut]) -> None:
+    """Instances that are in no forwarder's file, each with the reason."""
+    for one in listed[:LEFT_OUT_SHOWN]:
+        name = "" if one.server_name is None else f" ({one.server_name})"
+        screen.note(f"left out: {one.instance_id}{name}: {_WHY.get(one.reason, one.reason)}")
+    if len(listed) > LEFT_OUT_SHOWN:
+        screen.note(f"left out: {len(listed) - LEFT_OUT_SHOWN:,} more")
 
 
 def drains(screen: Screen, listed: Sequence[Drain]) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
+    text,
 )
 
 from domain.acquisition import SlotState
@@ -47,6 +48,7 @@ instances = Table(
     word("batch_key"),
     word("state"),
     word("server_id", nullable=True),
+    word("server_name", nullable=True),
     word("problem", nullable=True),
     word("launched_by", nullable=True),
     count("launch_attempts", 0),
@@ -64,6 +66,13 @@ instances = Table(
     ),
     Index(None, "tenant_id", "workload_id", "state"),
     Index(None, "tenant_id", "batch_key"),
+    Index(
+        "instances_live_idx",
+        "tenant_id",
+        "partition_id",
+        "server_id",
+        postgresql_where=text("state IN ('building', 'active', 'releasing')"),
+    ),
 )
 
 pool_backoffs = Table(

@@ -39,10 +39,15 @@ node_identities = Table(
     word("public_key"),
     moment("registered_at"),
     moment("revoked_at", nullable=True),
+    word("revoked_by", nullable=True),
+    Column("held_version", BigInteger),
+    moment("held_reported_at", nullable=True),
     # An instance belongs to one tenant, and a key to one instance.
     PrimaryKeyConstraint("tenant_id", "instance_id"),
     UniqueConstraint("instance_id"),
     UniqueConstraint("public_key"),
+    CheckConstraint("revoked_by IS NULL OR revoked_at IS NOT NULL", name="revoked_by_somebody"),
+    CheckConstraint("(held_version IS NULL) = (held_reported_at IS NULL)", name="reports_when_and_what"),
 )
 
 bundles = Table(

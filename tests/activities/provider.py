@@ -61,12 +61,19 @@ class ScriptedCompute:
         self.creates.append((spec, count))
         step = self.script.popleft() if self.script else Create()
         for number in range(count if step.made is None else step.made):
-            self.add(spec.metadata, step, number, spec.tags)
+            self.add(spec.metadata, step, number, spec.tags, f"{spec.name_prefix}-{number + 1}")
         self.on_call("after create")
         if step.answer is not None:
             raise step.answer
 
-    def add(self, metadata: dict[str, str], step: Create, number: int = 0, tags: tuple[str, ...] = ()) -> str:
+    def add(
+        self,
+        metadata: dict[str, str],
+        step: Create,
+        number: int = 0,
+        tags: tuple[str, ...] = (),
+        name: str | None = None,
+    ) -> str:
         """Put one server there, as a create with this metadata would."""
         server_id = self.id_of(len(self.made) + 1)
         server = Server(
@@ -78,6 +85,7 @@ class ScriptedCompute:
             created_at=self.clock(),
             metadata=metadata,
             tags=tags,
+            name=name,
         )
         fate = step.fates[number % len(step.fates)]
         self.made[server_id] = Made(server, fate, self._now() + step.delay_seconds, fault=step.fault)

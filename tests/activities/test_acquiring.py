@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from activities.placement_calls import PoolFailure
 from activities.ports import ProviderError, ProviderErrorKind
 from domain.acquisition import ServerStatus
+from domain.ids import server_prefix
 from domain.placement.scoring import PoolInputs
 from domain.pool import PurchaseModel
 from tests.activities.acquiring import TERMS, Acquirer
@@ -68,11 +69,21 @@ async def test_a_calm_launch(acquirer: Acquirer, name: str) -> None:
     assert len(acquirer.compute.creates) == 2
 
 
+async def test_every_server_is_kept_with_a_name_of_its_own(acquirer: Acquirer, name: str) -> None:
+    await acquirer.acquire(name)
+    kept = await acquirer.estate.rows(
+        "SELECT server_id, server_name FROM instances WHERE workload_id = :w", w=name
+    )
+    made = {one.server.server_id: one.server.name for one in acquirer.compute.made.values()}
+    assert set(kept) == set(made.items())
+    assert len(set(made.values())) == 6
+
+
 async def test_what_a_launch_tells_the_provider(acquirer: Acquirer, name: str) -> None:
     await acquirer.acquire(name)
     spec, _ = min(acquirer.compute.creates, key=lambda one: one[0].hall)
     assert (spec.region, spec.hall, spec.flavor) == ("eu-north", "eu-north-h1", "gp.m.reclaimable")
-    assert spec.name_prefix == f"sco-{name}-g1"
+    assert spec.name_prefix == server_prefix(name, 1, spec.batch_key, 0)
     assert spec.metadata == {
         "sco_batch": spec.batch_key,
         "sco_tenant": "platform",

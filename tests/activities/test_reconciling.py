@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -285,8 +286,32 @@ async def test_a_lost_fleet_is_rebuilt_from_what_servers_say(reconciler: Reconci
     assert await reconciler.acquirer.placer.held() == before
     assert (await reconciler.cycle()).drift == {}
     await counts_are_right(reconciler.estate)
+    assert await names(reconciler) == made_names(reconciler)
     decided = await reconciler.acquirer.placer.decide()
     assert (decided.placed_units, decided.acquire_regions) == (7, ())
+
+
+async def test_names_that_were_never_kept_or_have_changed_are_as_the_provider_says_after_a_cycle(
+    reconciler: Reconciler,
+) -> None:
+    await reconciler.launch(4)
+    await reconciler.estate.rows("UPDATE instances SET server_name = NULL")
+    first = min(reconciler.compute.made)
+    made = reconciler.compute.made[first]
+    made.server = replace(made.server, name="renamed")
+    await reconciler.cycle()
+    kept = await names(reconciler)
+    assert kept == made_names(reconciler)
+    assert kept[first] == "renamed"
+
+
+async def names(reconciler: Reconciler) -> dict[str, str | None]:
+    rows = await reconciler.estate.rows("SELECT server_id, server_name FROM instances ORDER BY 1")
+    return dict(rows)
+
+
+def made_names(reconciler: Reconciler) -> dict[str, str | None]:
+    return {one.server.server_id: one.server.name for one in reconciler.compute.made.values()}
 
 
 async def test_what_a_claim_has_no_units_for_is_not_adopted_but_given_back_in_small_steps(

@@ -70,7 +70,14 @@ class Session:
         (self.folder / "calls").unlink(missing_ok=True)
 
     def signed(
-        self, node: str, order: str, body: Any, *, key: str = "", at: datetime | None = None
+        self,
+        node: str,
+        order: str,
+        body: Any,
+        *,
+        key: str = "",
+        at: datetime | None = None,
+        instance_id: str = "",
     ) -> tuple[str, bytes, dict[str, str]]:
         """A request as the agent of a node makes it: target, body and headers."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -78,7 +85,7 @@ class Session:
         headers = sign_request(
             asked,
             key=self.keys[key or node],
-            instance_id=f"i-{node}",
+            instance_id=instance_id or f"i-{node}",
             at=at or datetime.now(UTC),
             nonce=secrets.token_urlsafe(24),
         )

@@ -25,6 +25,15 @@ def test_a_batch_key_is_what_every_release_has_minted() -> None:
     assert ids.batch_key(ONE, "eu-north-h1-gp-m", 0, 0) == "b-3eecd12d8c255a928ddac205b745bc38"
 
 
+def test_names_of_servers_fit_a_host_and_differ_by_batch_and_attempt() -> None:
+    grid = list(itertools.product(("orders", "w" * 63), (1, 999_999), ("b-1", "b-2"), (0, 1)))
+    prefixes = [ids.server_prefix(*one) for one in grid]
+    assert len(set(prefixes)) == len(grid)
+    assert max(len(f"{prefix}-999999") for prefix in prefixes) <= 63
+    assert prefixes[0].startswith("sco-orders-g1-")
+    assert "--" not in ids.server_prefix("a" * 33 + "-b", 1, "b-1", 0)
+
+
 def test_slots_of_a_batch_sort_as_they_are_numbered() -> None:
     keys = [ids.slot_key("b-1", number) for number in range(500)]
     assert keys == sorted(keys)

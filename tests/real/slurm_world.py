@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from agent.drain.slurm import SlurmDriver
 from agent.drain.slurm_forwarder import ForwarderAccess, SlurmForwarder
 from agent.drain.slurm_local import SlurmLocal, processes_of_jobs
+from clients.cli.main import main
 from lab.schedulers.slurm import Slurm
+from tests.cli.fake_api import FakeApi, document, serving
 from wire.bundle import CheckpointMode, DrainOrders, DrainPath, DrainSignal, Restart
 
 NODES = ("n1", "n2", "n3")
@@ -158,11 +160,17 @@ def until() -> datetime:
     return datetime.now(UTC) + timedelta(minutes=5)
 
 
-def registered(keys: dict[str, Ed25519PrivateKey]) -> dict[str, dict[str, str]]:
-    return {
-        f"i-{node}": {
+def registered(keys: dict[str, Ed25519PrivateKey], file: Path) -> dict[str, dict[str, str]]:
+    """The forwarder's file of these nodes, as the command writes it from what the registry answers."""
+    nodes = [
+        {
+            "instanceId": f"i-{node}",
             "node": node,
             "publicKey": base64.b64encode(key.public_key().public_bytes_raw()).decode(),
         }
         for node, key in keys.items()
-    }
+    ]
+    with serving(FakeApi()) as api:
+        api.on("GET", "/nodes/forwarder", document({"partitionId": "slurm-a", "nodes": nodes}))
+        assert main(["--server", api.url, "slurm-nodes", "slurm-a", "--out", str(file)]) == 0
+    return dict(json.loads(file.read_text()))

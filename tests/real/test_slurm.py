@@ -32,7 +32,7 @@ def cluster() -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="sl-"))
     keys = {node: Ed25519PrivateKey.generate() for node in NODES}
     with Slurm(folder / "c", NODES) as slurm:
-        url = slurm.start_forwarder(PACKAGE, registered(keys), sys.executable)
+        url = slurm.start_forwarder(PACKAGE, registered(keys, folder / "nodes.json"), sys.executable)
         yield World(slurm, url, keys)
     shutil.rmtree(folder)
 

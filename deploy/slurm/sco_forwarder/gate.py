@@ -13,6 +13,7 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,8 +100,8 @@ def read_nodes(text: str) -> dict[str, Node]:
     if not isinstance(raw, dict):
         raise ValueError("an object of nodes by instance is needed")
     nodes = {instance: _node_of(instance, entry) for instance, entry in raw.items()}
-    names = [node.name for node in nodes.values()]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    held = Counter(node.name for node in nodes.values())
+    twice = sorted(name for name, times in held.items() if times > 1)
     if twice:
         raise ValueError(f"more than one instance is node {twice[0]!r}")
     return nodes

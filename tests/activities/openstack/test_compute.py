@@ -38,6 +38,10 @@ def test_a_batch_is_created_in_one_call_and_bound_by_its_metadata(cloud: CloudHa
     first = next(server for server in listed if server.batch_key == "b-1")
     assert (first.pool_id, first.workload_id, first.status) == (POOL, "render", ServerStatus.BUILDING)
     assert first.metadata["sco_generation"] == "4"
+    assert {server.name for server in listed if server.batch_key == "b-2"} == {
+        "sco-render-g1-1",
+        "sco-render-g1-2",
+    }
     assert first.created_at.tzinfo is not None
     cloud.admin.advance(60)
     assert {server.status for server in hands.compute.list_workload(REGION, "render")} == {
