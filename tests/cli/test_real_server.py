@@ -51,6 +51,7 @@ from tests.estates import PARTITION, REGION, TENANT, Estate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
+DECLARED = Path(CONTRACT).read_text()
 LOW_FLOOR = Path(CONTRACT).read_text().replace('floorShare: "0.30"', 'floorShare: "0.10"')
 PODS = str(EXAMPLES / "demand" / "orders-daily-pods.json")
 ALL_RUNNING = Path(PODS).read_text().replace('"phase": "Pending"', '"phase": "Running"')
@@ -236,6 +237,21 @@ async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) 
     assert "is at version 3, not 1" in stale.err
     assert (await sco("retire", "pool", "extra-pool", "--version", "3")).out == "pool extra-pool retired\n"
     assert "extra-pool: retired" in (await sco("describe", "pool", "extra-pool")).out
+
+
+async def test_a_contract_file_declares_how_the_work_ends(sco: RealSco, tmp_path: Path) -> None:
+    applied = await sco("apply", "-f", CONTRACT)
+    assert "finalWriteSeconds" not in applied.err
+    told = (await sco("describe", "contract", "orders-daily")).out
+    assert "periodic and final, the final write within 40 s" in told
+    changed = DECLARED.replace("drainBudgetSeconds: 115", "drainBudgetSeconds: 30")
+    (tmp_path / "short.yaml").write_text(changed)
+    refused = await sco("apply", "-f", str(tmp_path / "short.yaml"), code=1)
+    assert "finalWriteSeconds 40 is longer than drainBudgetSeconds 30" in refused.err
+    assert "raise drainBudgetSeconds to at least 40" in refused.err
+    (tmp_path / "silent.yaml").write_text(changed.replace("finalWriteSeconds: 40", ""))
+    warned = await sco("apply", "-f", str(tmp_path / "silent.yaml"))
+    assert "declare finalWriteSeconds" in warned.err
 
 
 async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ CHECKS = {
 
 
 def upgrade() -> None:
-    on_advisory = sa.Column(
-        "drain_on_advisory", sa.Boolean(), server_default=sa.text("false"), nullable=False
+    op.add_column(
+        "contracts",
+        sa.Column("drain_on_advisory", sa.Boolean(), server_default=sa.text("false"), nullable=False),
     )
-    op.add_column("contracts", on_advisory)
     op.add_column("contracts", sa.Column("checkpoint_mode", sa.Text(), nullable=True))
     op.add_column("contracts", sa.Column("final_write_seconds", sa.Integer(), nullable=True))
     op.add_column("contracts", sa.Column("restart", sa.Text(), nullable=True))
