@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,11 +35,23 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class Proof(Protocol):
+    """How this node proves to the API which one it is."""
+
+    def headers(self, asked: Asked, at: datetime) -> dict[str, str]:
+        """What goes with a request to prove it. Never used for two."""
+        ...
+
+
 class Signer(NamedTuple):
-    """Who signs: an instance, with the key on its disk."""
+    """The proof by a signature: of an instance, with the key on its disk."""
 
     instance_id: str
     key: Ed25519PrivateKey
+
+    def headers(self, asked: Asked, at: datetime) -> dict[str, str]:
+        nonce = secrets.token_urlsafe(16)
+        return sign_request(asked, key=self.key, instance_id=self.instance_id, at=at, nonce=nonce)
 
 
 def is_api_url(text: object) -> bool:
@@ -67,31 +79,23 @@ class Api:
         """The time as the API has it, else as the provider has it, else as the node takes it to be."""
         return self._told.now() or self._provider.now() or self._clock.wall()
 
-    async def ask(self, url: str, asked: Asked, signer: Signer | None, **headers: str) -> Answer:
-        """One request. A signed one that is refused is asked again once, now that the time is known.
+    async def ask(self, url: str, asked: Asked, proof: Proof | None, **headers: str) -> Answer:
+        """One request. One with a proof that is refused is asked again once, now that the time is known.
 
         Raises `ApiError`, and TimeoutError, which is an OSError too.
         """
-        answer = await bounded(self._once(url, asked, signer, headers), LIMIT_SECONDS)
-        if answer.status == REFUSED and signer is not None:
-            answer = await bounded(self._once(url, asked, signer, headers), LIMIT_SECONDS)
+        answer = await bounded(self._once(url, asked, proof, headers), LIMIT_SECONDS)
+        if answer.status == REFUSED and proof is not None:
+            answer = await bounded(self._once(url, asked, proof, headers), LIMIT_SECONDS)
         if answer.status not in (OK, NOT_MODIFIED):
             raise ApiError(f"{asked.method} {asked.target} answers {answer.status}", answer.status)
         return answer
 
-    async def _once(
-        self, url: str, asked: Asked, signer: Signer | None, headers: Mapping[str, str]
-    ) -> Answer:
+    async def _once(self, url: str, asked: Asked, proof: Proof | None, headers: Mapping[str, str]) -> Answer:
         asked = asked._replace(target=urlsplit(url).path.rstrip("/") + asked.target)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        if signer is not None:
-            sent |= sign_request(
-                asked,
-                key=signer.key,
-                instance_id=signer.instance_id,
-                at=self.now(),
-                nonce=secrets.token_urlsafe(16),
-            )
+        if proof is not None:
+            sent |= proof.headers(asked, self.now())
         if asked.body:
             sent |= JSON
         try:

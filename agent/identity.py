@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from agent.api import NOT_MODIFIED, Api, ApiError, Signer, is_api_url
+from agent.api import NOT_MODIFIED, Api, ApiError, Proof, Signer, is_api_url
 from agent.bounded import describe
 from agent.files import read_bounded, write_atomic
 from wire.bus_credentials import credentials, expiry_of, new_key
@@ -51,12 +51,12 @@ class Identity:
         self._url = api_url
         self._token: str | None = None
         self._laid = asyncio.Event()
-        self._signer: Signer | None = None
+        self._proof: Proof | None = None
         self._renew_at: datetime | None = None
 
     @property
     def is_known(self) -> bool:
-        return self._signer is not None
+        return self._proof is not None
 
     def load(self) -> None:
         """Take up what is on disk. What cannot be read, or is another instance's, is left aside."""
@@ -67,7 +67,7 @@ class Identity:
             self._url = str(known["apiUrl"])
         key = _read_key(self._folder / KEY)
         if key is not None and known.get("registered") is True:
-            self._signer = Signer(self._instance_id, key)
+            self._proof = Signer(self._instance_id, key)
             self._renew_at = _half_of(self._folder / CREDENTIALS)
         elif isinstance(known.get("token"), str):
             # It was sent, and the answer may have been lost: the same again is answered the same.
@@ -89,10 +89,10 @@ class Identity:
 
     async def fetch(self, held_version: int) -> bytes | None:
         """The newest bundle as it came, or None when it is held. Raises OSError when nobody gave it."""
-        signer, url = self._ready()
+        proof, url = self._ready()
         path = f"/nodes/{self._instance_id}/bundle"
         held = {"If_None_Match": f'"{held_version}"'} if held_version else {}
-        answer = await self._api.ask(url, Asked("GET", path), signer, **held)
+        answer = await self._api.ask(url, Asked("GET", path), proof, **held)
         return None if answer.status == NOT_MODIFIED else answer.body
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class Identity:
         if told.instance_id != self._instance_id:
             raise ApiError("the answer to the registration is for another instance")
         await asyncio.to_thread(self._keep_known, url)
-        self._signer = Signer(self._instance_id, key)
+        self._proof = Signer(self._instance_id, key)
         log.info("this node is known to the control plane as %s", self._instance_id)
         await self._enter(told.bus, bus.seed)
         await self._offer(told.bundle.encode())
@@ -156,11 +156,11 @@ class Identity:
 
     async def renew(self) -> None:
         """Get entry to the bus for a new key. Raises OSError; what was held stays good until it ends."""
-        signer, url = self._ready()
+        proof, url = self._ready()
         bus = new_key("U", secrets.token_bytes)
         path, body = f"/nodes/{self._instance_id}/bus-credentials", json.dumps({"busKey": bus.public})
         try:
-            answer = await self._api.ask(url, Asked("POST", path, body.encode()), signer)
+            answer = await self._api.ask(url, Asked("POST", path, body.encode()), proof)
             admission = BusAdmission.model_validate_json(answer.body)
         except ValidationError as error:
             raise ApiError(f"the entry to the bus cannot be used: {describe(error)}") from None
@@ -180,10 +180,10 @@ class Identity:
         await asyncio.to_thread(write_atomic, self._folder / CREDENTIALS, text)
         self._renew_at = now + max(admission.expires_at - now, timedelta(minutes=1)) * RENEW_SHARE
 
-    def _ready(self) -> tuple[Signer, str]:
-        if self._signer is None or self._url is None:
+    def _ready(self) -> tuple[Proof, str]:
+        if self._proof is None or self._url is None:
             raise ApiError("this node is not known to the control plane yet")
-        return self._signer, self._url
+        return self._proof, self._url
 
     def _own_key(self, token: str, url: str) -> Ed25519PrivateKey:
         """The key of this instance; a new one where the disk was another's, or holds none."""

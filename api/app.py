@@ -46,6 +46,7 @@ from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
 from api.sign_in.node_door import NodeDoor, NodeDoorMetrics
 from api.sign_in.setup import SignIn
+from api.sign_in.node_proof import SignedRequests
 from api.web import audit_pages, drain_pages, pages, pool_pages, serving_pages, warm_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
@@ -103,7 +104,7 @@ def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry, limits:
     app.state.sign_in_metrics = SignInMetrics(registry)
     refusals.install(app)
     require_needs(app)
-    nodes_door = NodeDoor(deps.nodes, deps.engine, NodeDoorMetrics(registry), deps.now)
+    nodes_door = NodeDoor(deps.nodes, NodeDoorMetrics(registry), SignedRequests(deps.engine, deps.now))
     guarded = Guard(app, sign_in.doorkeeper, app.state.sign_in_metrics, nodes_door)
     admitted = Admission(Gate(guarded, sign_in.names), limits, OverloadMetrics(registry))
     return Observe(admitted, HttpMetrics(registry))

@@ -13,7 +13,8 @@ from api.deps import Deps
 from api.node_plane import NodePlane
 from api.problems import Problem
 from api.shapes import View
-from api.sign_in.node_door import NodeDoor, NodeRefusedAs
+from api.sign_in.node_door import NodeDoor
+from api.sign_in.node_proof import NodeRefusedAs
 from api.versions import etag
 from store.nodes import Node
 from wire.node import InstanceId

@@ -1,4 +1,4 @@
-"""The door for nodes: who signed a request, and whether it is answered for the first time.
+"""The door for nodes: a node comes in by its proof, the provider by its secret, a newcomer by its token.
 
 Whatever is wrong, the answer is the same; why is counted and logged. A body is read once the head of its
 request is believable and its instance is known, so that nobody unknown makes us read.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Callable
-from datetime import datetime
-from enum import StrEnum
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -22,39 +19,11 @@ from api import problems
 from api.node_plane import NodePlane
 from api.problems import Problem
 from api.sign_in.needs import Caller
-from store import nodes
-from store.engine import Engine, of_tenant
-from store.nodes import Node, Seen
-from wire.node_requests import (
-    MAX_SKEW,
-    Asked,
-    Head,
-    RequestRefusal,
-    RequestRefusedAs,
-    read_head,
-    stale,
-    verify_request,
-)
-from wire.signing import public_key
+from api.sign_in.node_proof import NodeProof, NodeRefusedAs, NotProven
 
 CHALLENGE = {"WWW-Authenticate": "SCO-Node"}
 PROVIDER_CHALLENGE = {"WWW-Authenticate": 'Basic realm="vendordata"'}
 log = structlog.get_logger("api")
-
-
-class NodeRefusedAs(StrEnum):
-    """The label of `sco_node_requests_refused_total`."""
-
-    MISSING = RequestRefusedAs.MISSING.value
-    MALFORMED = RequestRefusedAs.MALFORMED.value
-    FOREIGN = RequestRefusedAs.FOREIGN.value
-    STALE = RequestRefusedAs.STALE.value
-    BAD_SIGNATURE = RequestRefusedAs.BAD_SIGNATURE.value
-    UNKNOWN_NODE = "unknown_node"
-    REPLAYED = "replayed"
-    TOO_MANY = "too_many"
-    NOT_ENROLLED = "not_enrolled"
-    NOT_THE_PROVIDER = "not_the_provider"
 
 
 class NodeDoorMetrics:
@@ -77,17 +46,8 @@ class NodeDoorMetrics:
 class NodeDoor:
     """Admits nodes and the provider. Without a node plane nobody comes in here."""
 
-    def __init__(
-        self,
-        plane: NodePlane | None,
-        engine: Engine,
-        metrics: NodeDoorMetrics,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._plane = plane
-        self._engine = engine
-        self._metrics = metrics
-        self._now = now
+    def __init__(self, plane: NodePlane | None, metrics: NodeDoorMetrics, proof: NodeProof) -> None:
+        self._plane, self._metrics, self._proof = plane, metrics, proof
 
     async def admit(self, caller: Caller, instance_id: str | None, request: Request) -> Receive:
         """Where the body of an admitted request is read from. Raises `Problem`, and errors of the store.
@@ -102,12 +62,17 @@ class NodeDoor:
             request.state.node_door = self
             return request.receive
         assert instance_id is not None, "a route of a node names its instance"
-        request.state.node, body = await self._node(instance_id, request)
+        try:
+            request.state.node, body = await self._proof.node(instance_id, request)
+        except NotProven as refused:
+            raise self.refusal(refused.reason, refused.detail) from None
         return _again(body)
 
     def refusal(self, reason: NodeRefusedAs, detail: str) -> Problem:
         """What a node is told: that it is not believed, never why."""
         self._metrics.refused(reason)
+        if reason is NodeRefusedAs.TOO_MANY:
+            return Problem(problems.TOO_MANY, detail, headers={"Retry-After": "60"})
         log.info("node_refused", reason=reason.value, detail=detail)
         if reason is NodeRefusedAs.NOT_THE_PROVIDER:
             told = "the request brings no secret, or another one"
@@ -119,52 +84,6 @@ class NodeDoor:
         given = _secret_of(request.headers.getlist("authorization"))
         if given is None or not hmac.compare_digest(given, secret.encode()):
             raise self.refusal(NodeRefusedAs.NOT_THE_PROVIDER, "vendordata")
-
-    async def _node(self, instance_id: str, request: Request) -> tuple[Node, bytes]:
-        head = self._head(instance_id, request)
-        async with self._engine.connect() as connection:
-            node = await nodes.find_node(connection, instance_id)
-        if node is None:
-            raise self.refusal(NodeRefusedAs.UNKNOWN_NODE, instance_id)
-        body = await request.body()
-        key = public_key(instance_id, node.public_key)
-        asked = Asked(request.method, _target(request), body)
-        refused = verify_request(head, asked, key=key, instance_id=instance_id, now=self._now())
-        if refused is not None:
-            raise self.refusal(NodeRefusedAs(refused.reason.value), f"{instance_id}: {refused.detail}")
-        await self._require_first(node, head)
-        return node, body
-
-    def _head(self, instance_id: str, request: Request) -> Head:
-        head = read_head(request.headers.items())
-        refused = head if isinstance(head, RequestRefusal) else stale(head, self._now())
-        if isinstance(head, Head) and refused is None and head.instance_id != instance_id:
-            refused = RequestRefusal(RequestRefusedAs.FOREIGN, f"{head.instance_id} asks for {instance_id}")
-        if isinstance(head, RequestRefusal) or refused is not None:
-            assert refused is not None, "a head that is refused is a refusal"
-            raise self.refusal(NodeRefusedAs(refused.reason.value), refused.detail)
-        return head
-
-    async def _require_first(self, node: Node, head: Head) -> None:
-        """A signature is worth one request: it is remembered for as long as its time would be believed."""
-        now = self._now()
-        async with of_tenant(self._engine, node.tenant_id).begin() as connection:
-            seen = await nodes.remember_request(
-                connection, node, nonce=head.nonce, now=now, until=now + 2 * MAX_SKEW
-            )
-        if seen is Seen.TOO_MANY:
-            self._metrics.refused(NodeRefusedAs.TOO_MANY)
-            told = f"more than {nodes.REQUESTS_PER_WINDOW} requests in {2 * MAX_SKEW.total_seconds():.0f} s"
-            raise Problem(problems.TOO_MANY, told, headers={"Retry-After": "60"})
-        if seen is Seen.REPLAYED:
-            raise self.refusal(NodeRefusedAs.REPLAYED, node.instance_id)
-
-
-def _target(request: Request) -> str:
-    """Path and query as they stand in the request line."""
-    path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    query: bytes = request.scope["query_string"]
-    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 def _secret_of(given: list[str]) -> bytes | None:
