@@ -53,6 +53,11 @@ class Enrolling:
         self._bus_life = bus_life
         self._now = now
 
+    @property
+    def bus_life(self) -> timedelta | None:
+        """How long an admission to the node bus is good at most; None where agents are admitted to none."""
+        return None if self._bus is None else self._bus_life
+
     async def token(self, server_id: str) -> str | None:
         """A one-time token for a server that we launched; None for others, and for one that is known."""
         if INSTANCE_ID.fullmatch(server_id) is None:

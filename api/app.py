@@ -24,6 +24,7 @@ from api import (
     nodes,
     nodes_forwarder,
     nodes_history,
+    nodes_revoking,
     partitions,
     placements,
     pool_history,
@@ -45,8 +46,8 @@ from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
 from api.sign_in.node_door import NodeDoor, NodeDoorMetrics
-from api.sign_in.setup import SignIn
 from api.sign_in.node_proof import SignedRequests
+from api.sign_in.setup import SignIn
 from api.web import audit_pages, drain_pages, pages, pool_pages, serving_pages, warm_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
@@ -165,6 +166,7 @@ def routes() -> FastAPI:
         nodes,
         nodes_forwarder,
         nodes_history,
+        nodes_revoking,
     ):
         app.include_router(module.router)
     for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, drain_pages, screens):

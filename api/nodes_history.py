@@ -98,6 +98,7 @@ class NodeView(View):
     workload_id: str
     active_at: datetime | None
     registered_at: datetime | None
+    revoked_at: datetime | None
     bundle_version: int | None
     bundle_issued_at: datetime | None
     bundle_age_seconds: int | None

@@ -107,6 +107,12 @@ PROVIDER_REFUSED = Kind(
     "Put the secret of the node file into the address of the vendordata target.",
 )
 UNKNOWN_NODE = Kind("unknown_node", 404, "No such node", "Name an instance that this service has launched.")
+NOT_REGISTERED = Kind(
+    "node_not_registered",
+    409,
+    "The node has no identity",
+    "Nothing is believed of it as it is. Delete its instance, or wait until it has registered.",
+)
 UNKNOWN_DRAIN = Kind(
     "unknown_drain", 404, "No such drain", "Name a node that drained; GET /drains lists them."
 )

@@ -26,7 +26,7 @@ from domain.intake.words import clean, shown
 from store.audits import UnknownAudit
 from store.idempotency import KeyInFlight, KeyReused
 from store.node_drains import UnknownDrain
-from store.nodes import UnknownNode
+from store.nodes import NotRegistered, UnknownNode
 from store.partitions import PartitionDiffers, UnknownRegion
 from store.registry import DuplicatePool, UnknownPool
 from store.warm_profiles import UnknownProfile
@@ -55,6 +55,7 @@ TOLD_AS: dict[type[Exception], Kind] = {
     KeyInFlight: problems.KEY_IN_FLIGHT,
     NoBundle: problems.NO_BUNDLE,
     UnknownNode: problems.UNKNOWN_NODE,
+    NotRegistered: problems.NOT_REGISTERED,
     UnknownDrain: problems.UNKNOWN_DRAIN,
     ClientDisconnect: problems.UNREADABLE,
 }

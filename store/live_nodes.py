@@ -12,13 +12,13 @@ from store.engine import Connection
 LIVE = sa.text(
     """
     SELECT i.server_id AS instance_id, i.state, i.region, p.hall, i.pool_id, i.partition_id, i.workload_id,
-           i.active_at, n.registered_at, b.version AS bundle_version, b.issued_at AS bundle_issued_at,
+           i.active_at, n.registered_at, n.revoked_at,
+           b.version AS bundle_version, b.issued_at AS bundle_issued_at,
            e.type AS last_event, e.occurred_at AS last_event_at,
            d.drain_id, d.outcome AS drain_outcome, d.at AS drain_at, d.deadline AS drain_deadline
     FROM instances i
     JOIN pools p USING (tenant_id, pool_id)
-    LEFT JOIN node_identities n
-      ON n.tenant_id = i.tenant_id AND n.instance_id = i.server_id AND n.revoked_at IS NULL
+    LEFT JOIN node_identities n ON n.tenant_id = i.tenant_id AND n.instance_id = i.server_id
     LEFT JOIN LATERAL (
       SELECT version, issued_at FROM bundles
       WHERE tenant_id = i.tenant_id AND instance_id = i.server_id ORDER BY version DESC LIMIT 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -10,8 +9,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from store import outbox
 from store.engine import Connection
-from store.tables import bundles, instances, node_identities, node_tokens, pools
+from store.tables import instances, node_identities, node_tokens, pools
+from wire.payloads import NodeRevoked
 
 # The provider asks for every reader of an instance's metadata. A token is taken up within seconds, so the
 # newest few are enough, and nobody can fill the table.
@@ -65,24 +66,19 @@ class Registration(StrEnum):
     KEY_TAKEN = "key_taken"
 
 
-class NodeRow(NamedTuple):
-    """A node for those who look at nodes. Without an identity and a bundle it has not asked yet."""
+class Revocation(NamedTuple):
+    """When an identity was revoked, and by whom; nobody is named where it was done in the database."""
 
-    instance_id: str
-    state: str
-    region: str
-    hall: str
-    pool_id: str
-    partition_id: str
-    workload_id: str
-    registered_at: datetime | None
-    revoked_at: datetime | None
-    bundle_version: int | None
-    bundle_issued_at: datetime | None
+    at: datetime
+    by: str | None
 
 
 class UnknownNode(LookupError):
     """No instance of this id belongs to the tenant."""
+
+
+class NotRegistered(LookupError):
+    """The instance has no identity that could be revoked."""
 
 
 async def tenant_of_server(connection: Connection, server_id: str) -> str | None:
@@ -174,12 +170,47 @@ async def _registered_before(
     return Registration.DONE if used and known == public_key else Registration.KNOWN_OTHERWISE
 
 
-async def revoke(connection: Connection, tenant_id: str, instance_id: str, now: datetime) -> bool:
-    """Believe an instance nothing any more; whether it was believed. It gets no other identity."""
-    known = sa.update(node_identities).filter_by(
-        tenant_id=tenant_id, instance_id=instance_id, revoked_at=None
+async def revoke(
+    connection: Connection, tenant_id: str, instance_id: str, *, by: str, at: datetime
+) -> Revocation:
+    """Believe an instance nothing any more, with its event. It gets no other identity.
+
+    One that was revoked before stays as it was. Raises `UnknownNode` and `NotRegistered`.
+    """
+    place = await _place_of(connection, tenant_id, instance_id)
+    own = {"tenant_id": tenant_id, "instance_id": instance_id}
+    revoked = (
+        sa.update(node_identities).filter_by(**own, revoked_at=None).values(revoked_at=at, revoked_by=by)
     )
-    return (await connection.execute(known.values(revoked_at=now))).rowcount == 1
+    if (await connection.execute(revoked)).rowcount == 1:
+        said = NodeRevoked(**own, **place, revoked_at=at, revoked_by=by)
+        await outbox.add_event(connection, said, once=instance_id)
+        return Revocation(at, by)
+    query = sa.select(node_identities.c.revoked_at, node_identities.c.revoked_by).filter_by(**own)
+    before = (await connection.execute(query)).first()
+    if before is None:
+        raise NotRegistered(f"instance {instance_id!r} has not registered")
+    return Revocation(*before)
+
+
+async def _place_of(connection: Connection, tenant_id: str, instance_id: str) -> dict[str, Any]:
+    """Where an instance of ours is, whatever became of it. Raises `UnknownNode`."""
+    of_pool = sa.and_(*(instances.c[key] == pools.c[key] for key in ("tenant_id", "pool_id")))
+    query = (
+        sa.select(
+            instances.c.region,
+            pools.c.hall,
+            instances.c.pool_id,
+            instances.c.partition_id,
+            instances.c.workload_id,
+        )
+        .join(pools, of_pool)
+        .where(instances.c.tenant_id == tenant_id, instances.c.server_id == instance_id)
+    )
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise UnknownNode(f"no instance {instance_id!r}")
+    return dict(row)
 
 
 async def remember_request(
@@ -199,57 +230,3 @@ async def remember_request(
     if row.added:
         return Seen.NEW
     return Seen.REPLAYED if row.within else Seen.TOO_MANY
-
-
-async def find_node_row(connection: Connection, tenant_id: str, instance_id: str) -> NodeRow:
-    """One instance with its identity and its bundle. Raises `UnknownNode`."""
-    query = _node_rows(tenant_id).where(instances.c.server_id == instance_id)
-    row = (await connection.execute(query)).first()
-    if row is None:
-        raise UnknownNode(f"no instance {instance_id!r}")
-    return NodeRow(*row)
-
-
-async def list_node_rows(
-    connection: Connection, tenant_id: str, *, after: str = "", limit: int = 100
-) -> Sequence[NodeRow]:
-    """Instances that have a server and have not ended, in the order of their ids."""
-    query = _node_rows(tenant_id).where(
-        instances.c.server_id > after, instances.c.state.in_(("building", "active", "releasing"))
-    )
-    rows = await connection.execute(query.order_by(instances.c.server_id).limit(limit))
-    return [NodeRow(*row) for row in rows]
-
-
-def _node_rows(tenant_id: str) -> sa.Select[Any]:
-    newest = (
-        sa.select(bundles.c.version, bundles.c.issued_at)
-        .where(bundles.c.tenant_id == tenant_id, bundles.c.instance_id == instances.c.server_id)
-        .order_by(bundles.c.version.desc())
-        .limit(1)
-        .lateral("newest")
-    )
-    known = sa.and_(
-        node_identities.c.tenant_id == instances.c.tenant_id,
-        node_identities.c.instance_id == instances.c.server_id,
-    )
-    return (
-        sa.select(
-            instances.c.server_id,
-            instances.c.state,
-            instances.c.region,
-            pools.c.hall,
-            instances.c.pool_id,
-            instances.c.partition_id,
-            instances.c.workload_id,
-            node_identities.c.registered_at,
-            node_identities.c.revoked_at,
-            newest.c.version,
-            newest.c.issued_at,
-        )
-        .select_from(instances)
-        .join(pools, sa.and_(*(instances.c[key] == pools.c[key] for key in ("tenant_id", "pool_id"))))
-        .outerjoin(node_identities, known)
-        .outerjoin(newest, sa.true())
-        .where(instances.c.tenant_id == tenant_id, instances.c.server_id.is_not(None))
-    )

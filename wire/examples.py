@@ -17,6 +17,7 @@ from wire.payloads import (
     NodeNoNotice,
     NodeNotice,
     NodeOverrun,
+    NodeRevoked,
     Payload,
     PlacementDecided,
     PlacementFinished,
@@ -98,6 +99,7 @@ EXAMPLES: tuple[Payload, ...] = (
         shortfall_units=2,
         shortfall_reason="capacity",
     ),
+    NodeRevoked(**NODE, revoked_at=datetime(2030, 1, 1, 12, tzinfo=UTC), revoked_by="ada"),
     NodeNotice(
         **NODE,
         event_id=UUID("3d0b3c52-0c1f-4d59-9a0f-5a1f0c2b7e01"),

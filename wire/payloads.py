@@ -21,6 +21,7 @@ from wire.events import (
     NODE_NO_NOTICE,
     NODE_NOTICE,
     NODE_OVERRUN,
+    NODE_REVOKED,
     PLACEMENT_DECIDED,
     PLACEMENT_FINISHED,
     PLAN_COMMITTED,
@@ -45,6 +46,7 @@ TenantId = Annotated[str, Field(min_length=1, max_length=63, description="whose 
 PoolId = Annotated[str, Field(min_length=1, max_length=63, description="unique within its tenant")]
 WorkloadId = Annotated[str, Field(min_length=1, max_length=255)]
 Model = Annotated[str, Field(min_length=1, max_length=255, description="the model's name at its endpoint")]
+InstanceId = Annotated[str, Field(min_length=1, max_length=63, description="the id of the server")]
 Count = Annotated[int, Field(ge=0)]
 Version = Annotated[int, Field(ge=1)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -220,13 +222,28 @@ class PlacementFinished(Payload):
     shortfall_reason: Word | None
 
 
+class NodeRevoked(Payload):
+    topic: ClassVar[str] = NODE_REVOKED
+    summary: ClassVar[str] = "A node's identity was revoked: nothing that it signs is believed any more."
+    key_field: ClassVar[str] = "instance_id"
+
+    instance_id: InstanceId
+    region: str
+    hall: str
+    pool_id: PoolId
+    partition_id: str
+    workload_id: WorkloadId
+    revoked_at: datetime
+    revoked_by: Annotated[str, Field(min_length=1, description="the subject of whoever did it")]
+
+
 class NodeLifecycle(Payload):
     """What every event about a node says. Times are the node's, the deadline is the provider's."""
 
     key_field: ClassVar[str] = "instance_id"
 
     event_id: Annotated[UUID, Field(description="as the node or the control plane told it")]
-    instance_id: Annotated[str, Field(min_length=1, max_length=63, description="the id of the server")]
+    instance_id: InstanceId
     region: str
     hall: str
     pool_id: PoolId
@@ -276,6 +293,7 @@ PAYLOADS: tuple[type[Payload], ...] = (
     PlacementDecided,
     PlanCommitted,
     PlacementFinished,
+    NodeRevoked,
     NodeNotice,
     NodeDrained,
     NodeOverrun,

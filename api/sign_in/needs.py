@@ -31,6 +31,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/factory/compute-pools/placements/{placementId}/renew"): PLACE,
     ("PUT", "/partitions/{partitionId}"): ADMINISTER,
     ("PUT", "/contracts/{contractId}"): ADMINISTER,
+    ("POST", "/nodes/{instanceId}/revoke"): ADMINISTER,
     ("POST", "/factory/audits"): OPERATE,
     ("PUT", "/workloads/{workloadId}"): OPERATE,
     ("POST", "/workloads/{workloadId}/claims"): OPERATE,

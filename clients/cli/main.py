@@ -22,11 +22,11 @@ from clients.cli.commands.audit import audit
 from clients.cli.commands.claim import claim, place, scale
 from clients.cli.commands.describe import status
 from clients.cli.commands.explain import explain
-from clients.cli.commands.slurm import slurm_nodes
 from clients.cli.commands.get import get
 from clients.cli.commands.models import models
-from clients.cli.commands.nodes import drains, explain_drain, nodes
+from clients.cli.commands.nodes import drains, explain_drain, nodes, revoke_node
 from clients.cli.commands.regions import regions
+from clients.cli.commands.slurm import slurm_nodes
 from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
 from clients.cli.failures import Failure
@@ -71,6 +71,7 @@ app.add_typer(models, name="models")
 app.command()(warm)
 app.command()(regions)
 app.command()(nodes)
+app.command(name="revoke-node")(revoke_node)
 app.command()(drains)
 app.command(name="explain-drain")(explain_drain)
 app.command(name="slurm-nodes")(slurm_nodes)

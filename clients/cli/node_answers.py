@@ -30,6 +30,7 @@ class Node(Answer):
     hall: str
     pool_id: str
     workload_id: str
+    revoked_at: datetime | None = None
     bundle_version: int | None = None
     bundle_age_seconds: int | None = None
     last_event: LastEvent | None = None
@@ -65,6 +66,15 @@ class DrainStory(Drain):
     sentence: str
     lines: tuple[DrainLine, ...] = ()
     gaps: tuple[str, ...] = ()
+
+
+class Revoked(Answer):
+    """A node whose identity was revoked; its entry to the bus, where there is one, ends by itself."""
+
+    instance_id: str
+    revoked_at: datetime
+    revoked_by: str | None = None
+    bus_credentials_end_by: datetime | None = None
 
 
 class ForwarderNode(Answer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clients.cli.node_answers import Drain, DrainLine, DrainStory, LeftOut, Node
+from clients.cli.node_answers import Drain, DrainLine, DrainStory, LeftOut, Node, Revoked
 from clients.cli.screen import Screen, figures, names, spare
 from clients.cli.texts import duration, moment
 
@@ -41,7 +41,7 @@ def _node(one: Node) -> tuple[str, ...]:
     told, age = one.last_event, one.bundle_age_seconds
     return (
         one.instance_id,
-        one.state,
+        one.state if one.revoked_at is None else f"{one.state}, revoked",
         "-" if one.drain is None else one.drain.outcome,
         "at launch" if one.bundle_version is None else f"{one.bundle_version:,}",
         "-" if age is None else duration(age),
@@ -51,6 +51,15 @@ def _node(one: Node) -> tuple[str, ...]:
         one.hall,
         one.pool_id,
     )
+
+
+def revoked(screen: Screen, one: Revoked) -> None:
+    by = "" if one.revoked_by is None else f" by {one.revoked_by}"
+    screen.line(f"node {one.instance_id} revoked at {moment(one.revoked_at)}{by}")
+    if one.bus_credentials_end_by is not None:
+        screen.note(
+            f"what lets it onto the node bus is not renewed; it ends by {moment(one.bus_credentials_end_by)}"
+        )
 
 
 def left_out(screen: Screen, listed: Sequence[LeftOut]) -> None:

@@ -196,7 +196,7 @@ async def test_a_revoked_node_is_told_and_keeps_running(live: tuple[Door, str], 
     node.identity.laid({"token": await token_of(door), "apiUrl": address})
     await node.identity.register()
     async with door.estate.engine.begin() as connection:
-        await store_nodes.revoke(connection, "platform", SERVER, door.estate.clock())
+        await store_nodes.revoke(connection, "platform", SERVER, by="ada", at=door.estate.clock())
     for call in (node.identity.fetch(1), node.identity.renew()):
         with pytest.raises(ApiError, match="401"):
             await call

@@ -11,7 +11,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from store import nodes as store_nodes
-from store.nodes import NodeRow
 from tests.api.door import T1, Door, problem
 from tests.api.node_ways import (
     NOVA,
@@ -168,9 +167,7 @@ async def test_an_instance_that_has_ended_or_was_revoked_is_no_node(door: Door) 
     await door.estate.rows("UPDATE instances SET state = 'gone' WHERE server_id = :s", s=SERVER)
     problem(await node.bundle(), 401, "node_refused")
     async with door.estate.engine.begin() as connection:
-        now = door.estate.clock()
-        assert await store_nodes.revoke(connection, "platform", OTHER, now)
-        assert not await store_nodes.revoke(connection, "platform", OTHER, now)
+        await store_nodes.revoke(connection, "platform", OTHER, by="ada", at=door.estate.clock())
     problem(await other.bundle(), 401, "node_refused")
     assert (await ask_token(door, OTHER)).json() == {}
 
@@ -224,21 +221,3 @@ async def test_without_a_node_file_nodes_are_not_served() -> None:
     async with bare(Clock()) as service:
         problem(await service.http.post(VENDORDATA, json=NOVA, headers=BASIC), 404, "no_nodes")
         problem(await service.http.get(f"/nodes/{SERVER}/bundle"), 404, "no_nodes")
-
-
-async def test_nodes_are_listed_with_what_they_hold(door: Door) -> None:
-    await launched(door, SERVER, OTHER)
-    await registered(door)
-    async with door.estate.engine.connect() as connection:
-        rows = await store_nodes.list_node_rows(connection, "platform")
-        one = await store_nodes.find_node_row(connection, "platform", SERVER)
-        assert await store_nodes.list_node_rows(connection, "tenant-b") == []
-        rest = await store_nodes.list_node_rows(connection, "platform", after=SERVER)
-        with pytest.raises(store_nodes.UnknownNode):
-            await store_nodes.find_node_row(connection, "tenant-b", SERVER)
-    assert [row.instance_id for row in rows] == [SERVER, OTHER]
-    assert [row.instance_id for row in rest] == [OTHER]
-    assert rows[0] == one
-    assert isinstance(one, NodeRow)
-    assert (one.bundle_version, one.registered_at, one.revoked_at) == (2, door.estate.clock(), None)
-    assert (rows[1].bundle_version, rows[1].registered_at) == (None, None)

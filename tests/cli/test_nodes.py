@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -61,6 +62,58 @@ def test_nodes_are_listed(sco: Sco, api: FakeApi) -> None:
     assert ran.code == Exit.OK
     assert row(ran.out, "n1")[:5] == ["n1", "active", "open", "7", "1:35"]
     assert "at launch" in ran.out
+
+
+def test_a_revoked_node_is_shown_as_one(sco: Sco, api: FakeApi) -> None:
+    api.on("GET", "/nodes", document(page(NODE | {"revokedAt": AT})))
+    assert "active, revoked" in sco("nodes").out
+
+
+REVOKED = {"instanceId": "n1", "revokedAt": AT, "revokedBy": "ada", "busCredentialsEndBy": AT}
+WHERE = "/nodes/n1/revoke"
+
+
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "asked"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
+def test_a_node_is_revoked_once_a_person_says_so(
+    sco: Sco, api: FakeApi, monkeypatch: pytest.MonkeyPatch, typed: str, asked: int
+) -> None:
+    api.on("POST", WHERE, document(REVOKED))
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    ran = sco("revoke-node", "n1")
+    assert "Revoke node n1 for good? [y/N]" in ran.err
+    assert len(api.asked("POST", WHERE)) == asked
+    assert ran.code == (Exit.OK if asked else Exit.USAGE)
+    assert ("nothing was changed" in ran.err) is not bool(asked)
+
+
+def test_a_program_that_revokes_a_node_says_yes(sco: Sco, api: FakeApi) -> None:
+    api.on("POST", WHERE, document(REVOKED))
+    ran = sco("revoke-node", "n1")
+    assert (ran.code, api.calls) == (Exit.USAGE, [])
+    assert "repeat it with --yes" in ran.err
+    ran = sco("revoke-node", "n1", "--yes")
+    assert ran.out == "node n1 revoked at 2030-01-31 23:59:30Z by ada\n"
+    assert "it ends by 2030-01-31 23:59:30Z" in ran.err
+    assert json.loads(sco("revoke-node", "n1", "--yes", "-o", "json").out) == REVOKED
+    nobody = REVOKED | {"revokedBy": None, "busCredentialsEndBy": None}
+    api.on("POST", WHERE, document(nobody))
+    ran = sco("revoke-node", "n1", "--yes")
+    assert (ran.out, ran.err) == ("node n1 revoked at 2030-01-31 23:59:30Z\n", "")
+
+
+def test_a_node_that_cannot_be_revoked_is_named(sco: Sco, api: FakeApi) -> None:
+    api.on("POST", WHERE, problem(404, "no instance 'n1'"))
+    ran = sco("revoke-node", "n1", "--yes")
+    assert ran.code == Exit.REFUSED
+    assert "no instance 'n1'" in ran.err
+    assert sco("revoke-node", "a b", "--yes").code == Exit.USAGE
 
 
 def test_drains_are_listed(sco: Sco, api: FakeApi) -> None:

@@ -70,9 +70,7 @@ async def test_a_node_is_let_in_once_registered_as_itself_alone_and_until_it_is_
         assert asks(session, other, OTHER)[0] == 200
         assert session.audit()[-1]["node"] == "n2"
         assert asks(session, other, SERVER) == (401, "bad_signature")
-        await door.estate.rows(
-            "UPDATE node_identities SET revoked_at = now() WHERE instance_id = :s", s=SERVER
-        )
+        assert (await door.post(f"/nodes/{SERVER}/revoke")).status_code == 200
         assert await write(file) == 0
         assert asks(session, node, SERVER) == (401, "unknown")
         assert asks(session, other, OTHER)[0] == 200

@@ -11,9 +11,10 @@ from sqlalchemy.exc import DBAPIError
 
 from store import nodes
 from store.engine import Engine, of_tenant
-from store.nodes import Node, Registration, Seen
+from store.nodes import Node, Registration, Revocation, Seen
 from tests.activities.deciding import Placer, halls
 from tests.estates import START, TENANT, Estate
+from wire.events import NODE_REVOKED
 
 SERVER, OTHER = "server-1", "server-2"
 LIFE = timedelta(minutes=15)
@@ -95,9 +96,9 @@ async def test_a_tenant_touches_the_nodes_of_no_other(launched: Estate, tenant_e
     await register(launched.engine, A, "key")
     other = of_tenant(tenant_engine, "tenant-b")
     assert await register(other, A, "stolen") is Registration.NOT_ISSUED
-    async with other.begin() as connection:
-        assert not await nodes.revoke(connection, TENANT, SERVER, START)
-        assert await nodes.list_node_rows(connection, TENANT) == []
+    with pytest.raises(nodes.UnknownNode):
+        async with other.begin() as connection:
+            await nodes.revoke(connection, TENANT, SERVER, by="eve", at=START)
     with pytest.raises(DBAPIError):
         await issue(other, B)
 
@@ -130,9 +131,33 @@ async def test_a_known_instance_gets_no_token_and_a_revoked_one_neither(launched
     assert await register(launched.engine, A, "key") is Registration.DONE
     assert not await issue(launched.engine, B)
     async with launched.engine.begin() as connection:
-        assert await nodes.revoke(connection, TENANT, SERVER, START)
+        await nodes.revoke(connection, TENANT, SERVER, by="ada", at=START)
     assert not await issue(launched.engine, B)
     assert await register(launched.engine, A, "key") is Registration.KEY_TAKEN
+
+
+async def test_of_two_revocations_at_once_one_is_told_and_both_agree(launched: Estate) -> None:
+    await issue(launched.engine, A)
+    await register(launched.engine, A, "key")
+
+    async def revoke(by: str) -> Revocation:
+        async with launched.engine.begin() as connection:
+            return await nodes.revoke(connection, TENANT, SERVER, by=by, at=START)
+
+    first, second = await asyncio.gather(revoke("ada"), revoke("bob"))
+    assert first == second
+    told = await launched.rows(
+        "SELECT key, payload->>'revokedBy' FROM outbox WHERE topic = :t", t=NODE_REVOKED
+    )
+    assert told == [(SERVER, first.by)]
+
+
+async def test_who_has_no_identity_cannot_lose_it(launched: Estate) -> None:
+    for server, refusal in ((SERVER, nodes.NotRegistered), ("unknown", nodes.UnknownNode)):
+        with pytest.raises(refusal, match=server):
+            async with launched.engine.begin() as connection:
+                await nodes.revoke(connection, TENANT, server, by="ada", at=START)
+    assert await launched.value("SELECT count(*) FROM outbox WHERE topic = :t", t=NODE_REVOKED) == 0
 
 
 async def remember(engine: Engine, nonce: str, at_seconds: float = 0, node: Node = NODE) -> Seen:

@@ -1,4 +1,4 @@
-"""`sco nodes`, `sco drains` and `sco explain-drain`: nodes that live, and what became of the others."""
+"""`sco nodes`, `revoke-node`, `drains` and `explain-drain`: nodes that live, and what became of others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from clients.cli import nodes_view
 from clients.cli.answers import read, read_all
 from clients.cli.api import path
-from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output
-from clients.cli.node_answers import Drain, DrainStory, Node
+from clients.cli.commands.options import DEFAULT_LIMIT, Limit, Output, Yes, confirm
+from clients.cli.node_answers import Drain, DrainStory, Node, Revoked
 from clients.cli.screen import Format
 from clients.cli.session import checked_name, session_of
 from domain.cause import Cause
@@ -52,6 +52,32 @@ def nodes(
         nodes_view.nodes(session.screen, read_all(Node, listed.items, "the nodes"))
     else:
         session.screen.document(listed.items, output)
+
+
+def revoke_node(
+    context: typer.Context,
+    *,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's id.", show_default=False)],
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Believe a node nothing any more. There is no way back.
+
+    It gets no bundle and no new entry to the node bus, and a Slurm forwarder refuses it once its file is
+    fresh. The instance goes on running, and drains by what it has.
+
+    \b
+    Example:
+      sco revoke-node 2f0d9d0e-6a3b-4a0e-9f43-0a6c1d6f2a11 --yes
+    """
+    session = session_of(context)
+    where = path("nodes", checked_name("node", node), "revoke")
+    confirm(f"Revoke node {node} for good?", yes)
+    document = session.api.post(where)
+    if output is Format.TABLE:
+        nodes_view.revoked(session.screen, read(Revoked, document, "the node"))
+    else:
+        session.screen.document(document, output)
 
 
 def drains(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from clients.cli.failures import usage
 from clients.cli.screen import Format
 from clients.cli.waiting import DEFAULT_SECONDS
 from domain.claim import MAX_UNITS
@@ -26,6 +28,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the claim is plac
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long --wait waits at most.")
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 Units = Annotated[
     int,
     typer.Option(
@@ -45,3 +48,13 @@ CLAIM_FILE = typer.Option(
     help="A pod list, a Slurm job list or a claim; - is standard input.",
     show_default=False,
 )
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on once a person has said yes. Failure where the answer is no, or nobody is there to give one."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise usage("nobody is there to confirm it, and nothing was changed", "repeat it with --yes")
+    if not typer.confirm(question, err=True):
+        raise usage("it was not confirmed, and nothing was changed")
