@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from activities import model_placement_metrics
+from activities import bundle_reports, bundling, model_placement_metrics
 from activities.model_placing import ModelPlacing
 from api import (
     audits,
@@ -89,6 +89,8 @@ def create_app(deps: Deps, sign_in: SignIn, registry: CollectorRegistry, limits:
         PROCESS_COLLECTOR,
         PLATFORM_COLLECTOR,
         GC_COLLECTOR,
+        bundling.NOT_ISSUED,
+        bundle_reports.LATE_REPORTS,
         *model_placement_metrics.OF_PLACING,
     ):
         registry.register(collector)

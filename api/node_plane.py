@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pydantic import SecretStr
 
 from activities.bundle_keys import SigningKeys
+from activities.bundle_reports import BundleReports
 from activities.bundling import Bundling, Told
 from activities.enrolling import Enrolling
 from activities.node_settings import NodeSettings
@@ -23,6 +24,7 @@ class NodePlane:
     secret: SecretStr
     bundling: Bundling
     enrolling: Enrolling
+    reports: BundleReports
 
 
 def node_plane(
@@ -38,4 +40,5 @@ def node_plane(
         bus_life=timedelta(hours=settings.bus_hours),
         now=now,
     )
-    return NodePlane(settings.api_url, settings.vendordata_secret, bundling, enrolling)
+    reports = BundleReports(engine, now=now)
+    return NodePlane(settings.api_url, settings.vendordata_secret, bundling, enrolling, reports)

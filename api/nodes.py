@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Path, Request, Response
@@ -22,6 +23,8 @@ from wire.node_requests import BusAdmission, Registered, Registration
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 InstancePath = Annotated[InstanceId, Path(alias="instanceId", description="The id of an instance")]
+# Versions are counted from 1.
+HELD = re.compile(r'\s*"([1-9][0-9]{0,14})"\s*')
 NO_STORE = {"Cache-Control": "no-store"}
 LETTER: dict[int | str, dict[str, Any]] = {
     200: {
@@ -91,9 +94,15 @@ async def get_bundle(
         Header(alias="If-None-Match", max_length=64, description="The ETag of the bundle that is held"),
     ] = None,
 ) -> Response:
-    """Give a node its newest bundle, issued now if its contract or the keys have changed."""
-    node = _node(request, instance_id)
-    issued = await _plane(request).bundling.bundle(node.tenant_id, node.instance_id)
+    """Give a node its newest bundle, issued now if its contract or the keys have changed.
+
+    The ETag that it sends is what it holds, and is kept for those who look at nodes.
+    """
+    node, plane = _node(request, instance_id), _plane(request)
+    issued = await plane.bundling.bundle(node.tenant_id, node.instance_id)
+    held = HELD.fullmatch(if_none_match or "")
+    if held is not None:
+        await plane.reports.held(node.tenant_id, node.instance_id, int(held[1]), issued)
     tag = {"ETag": etag(issued.version)}
     if if_none_match is not None and if_none_match.strip() == etag(issued.version):
         return Response(status_code=304, headers=tag)

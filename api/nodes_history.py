@@ -87,7 +87,12 @@ class LastDrainView(View):
 
 
 class NodeView(View):
-    """A live node. Without `bundleVersion` it has only the copy that it was launched with."""
+    """A live node.
+
+    `bundleVersion` was issued to it last, and `bundleAgeSeconds` says how long ago; without one it has only
+    the copy that it was launched with. `bundleHeld` is what it says itself that it holds, as of
+    `bundleHeldReportedAt`, which is written every five minutes while nothing changes.
+    """
 
     instance_id: str
     state: SlotState
@@ -102,6 +107,8 @@ class NodeView(View):
     bundle_version: int | None
     bundle_issued_at: datetime | None
     bundle_age_seconds: int | None
+    bundle_held: int | None
+    bundle_held_reported_at: datetime | None
     last_event: LastEventView | None
     drain: LastDrainView | None
 

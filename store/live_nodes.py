@@ -1,4 +1,4 @@
-"""Nodes that live: each with the newest bundle made for it, what it told last, and its newest drain."""
+"""Nodes that live: each with the bundle made for it and the one it holds, what it told, its newest drain."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ LIVE = sa.text(
     SELECT i.server_id AS instance_id, i.state, i.region, p.hall, i.pool_id, i.partition_id, i.workload_id,
            i.active_at, n.registered_at, n.revoked_at,
            b.version AS bundle_version, b.issued_at AS bundle_issued_at,
+           n.held_version AS bundle_held, n.held_reported_at AS bundle_held_reported_at,
            e.type AS last_event, e.occurred_at AS last_event_at,
            d.drain_id, d.outcome AS drain_outcome, d.at AS drain_at, d.deadline AS drain_deadline
     FROM instances i

@@ -213,6 +213,28 @@ async def _place_of(connection: Connection, tenant_id: str, instance_id: str) ->
     return dict(row)
 
 
+async def report_held(
+    connection: Connection,
+    tenant_id: str,
+    instance_id: str,
+    version: int,
+    *,
+    at: datetime,
+    every: timedelta,
+) -> bool:
+    """Keep which version of its bundle a node says it holds; whether that was written.
+
+    It is when the version is another one, or what is known of it is older than `every`.
+    """
+    reported = node_identities.c.held_reported_at
+    told = (
+        sa.update(node_identities)
+        .filter_by(tenant_id=tenant_id, instance_id=instance_id)
+        .where(sa.or_(node_identities.c.held_version.is_distinct_from(version), reported <= at - every))
+    )
+    return (await connection.execute(told.values(held_version=version, held_reported_at=at))).rowcount == 1
+
+
 async def remember_request(
     connection: Connection, node: Node, *, nonce: str, now: datetime, until: datetime
 ) -> Seen:

@@ -23,7 +23,10 @@ class LastDrain(Answer):
 
 
 class Node(Answer):
-    """A live node. Without a bundle version it has only the copy that it was launched with."""
+    """A live node. Without a bundle version it has only the copy that it was launched with.
+
+    `bundle_held` is the version that it says it holds, `bundle_version` the one that was issued to it.
+    """
 
     instance_id: str
     state: str
@@ -33,6 +36,8 @@ class Node(Answer):
     revoked_at: datetime | None = None
     bundle_version: int | None = None
     bundle_age_seconds: int | None = None
+    bundle_held: int | None = None
+    bundle_held_reported_at: datetime | None = None
     last_event: LastEvent | None = None
     drain: LastDrain | None = None
 

@@ -10,9 +10,9 @@ from clients.cli.texts import duration, moment
 
 _NODE_COLUMNS = (
     *names("NODE", "STATE", "DRAIN"),
-    *figures("BUNDLE", "BUNDLE AGE"),
+    *figures("BUNDLE", "HELD", "BUNDLE AGE"),
     *names("LAST EVENT", "AT", "WORKLOAD"),
-    *spare(*names("HALL", "POOL")),
+    *spare(*names("HALL", "POOL", "HELD SAID")),
 )
 _DRAIN_COLUMNS = (
     *names("NODE", "OUTCOME", "CAUSE", "WHEN"),
@@ -44,12 +44,14 @@ def _node(one: Node) -> tuple[str, ...]:
         one.state if one.revoked_at is None else f"{one.state}, revoked",
         "-" if one.drain is None else one.drain.outcome,
         "at launch" if one.bundle_version is None else f"{one.bundle_version:,}",
+        "-" if one.bundle_held is None else f"{one.bundle_held:,}",
         "-" if age is None else duration(age),
         "-" if told is None else told.type,
         "-" if told is None else moment(told.occurred_at),
         one.workload_id,
         one.hall,
         one.pool_id,
+        "-" if one.bundle_held_reported_at is None else moment(one.bundle_held_reported_at),
     )
 
 

@@ -114,6 +114,9 @@ async def test_an_instance_becomes_known_and_stays_so_over_a_restart(
     newer = read_bundle(raw, ring_of(door), SERVER, first.version)
     assert isinstance(newer, Bundle)
     assert newer.drain.budget_seconds == 42
+    assert await again.identity.fetch(newer.version) is None
+    (listed,) = (await door.get("/nodes")).json()["items"]
+    assert listed["bundleHeld"] == listed["bundleVersion"] == newer.version
 
 
 async def test_entry_to_the_bus_is_renewed_at_half_of_its_life(

@@ -27,6 +27,8 @@ NODE: dict[str, Any] = {
     "bundleVersion": 7,
     "bundleIssuedAt": AT,
     "bundleAgeSeconds": 95,
+    "bundleHeld": 6,
+    "bundleHeldReportedAt": AT,
     "lastEvent": {"type": "signalled", "occurredAt": AT},
     "drain": {"drainId": "d1", "outcome": "open", "at": AT, "deadline": AT},
 }
@@ -56,11 +58,19 @@ STORY: dict[str, Any] = DRAIN | {
 
 
 def test_nodes_are_listed(sco: Sco, api: FakeApi) -> None:
-    fresh = NODE | dict.fromkeys(("bundleVersion", "bundleAgeSeconds", "lastEvent", "drain"))
+    nothing = (
+        "bundleVersion",
+        "bundleAgeSeconds",
+        "bundleHeld",
+        "bundleHeldReportedAt",
+        "lastEvent",
+        "drain",
+    )
+    fresh = NODE | dict.fromkeys(nothing)
     api.on("GET", "/nodes", document(page(NODE, fresh | {"instanceId": "n2"})))
     ran = sco("nodes")
     assert ran.code == Exit.OK
-    assert row(ran.out, "n1")[:5] == ["n1", "active", "open", "7", "1:35"]
+    assert row(ran.out, "n1")[:6] == ["n1", "active", "open", "7", "6", "1:35"]
     assert "at launch" in ran.out
 
 
