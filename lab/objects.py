@@ -29,6 +29,7 @@ class StoreFault(StrEnum):
 
     NONE = "none"
     UNAVAILABLE = "unavailable"
+    TIMED_OUT = "timed_out"
     TAKEN_THEN_UNAVAILABLE = "taken_then_unavailable"
     TORN = "torn"
     HANG_UP = "hang_up"
@@ -114,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._torn = fault is StoreFault.TORN
         if fault is StoreFault.UNAVAILABLE:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, _error("SlowDown"))
+        if fault is StoreFault.TIMED_OUT:
+            return self._answer(HTTPStatus.BAD_REQUEST, _error("RequestTimeout"))
         if fault is StoreFault.HANG_UP:
             self.close_connection = True
             return None

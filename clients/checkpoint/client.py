@@ -154,6 +154,15 @@ class Checkpoints:
         with self._lock:
             return self._outputs.publish()
 
+    def publishes_once(self) -> bool:
+        """Whether the store itself keeps a published result from ever being replaced; needs the lease.
+
+        False: it takes no conditional writes. Then a run that is held up for a lease period while it
+        publishes may replace the result of its successor, which others may have read by then.
+        """
+        with self._lock:
+            return self._hold().is_guarded()
+
     def published(self) -> Content | None:
         """The workload's result. A run that finds one has nothing left to do."""
         return published(self._room)

@@ -51,6 +51,7 @@ class Lease:
         self._room, self.writer, self.token = room, writer, token
         self._seconds, self._clock = seconds, clock
         self._lapses_at = clock.steady() + seconds
+        self._said = b""
 
     def claim(self) -> None:
         """Say that we hold it, from now for one period."""
@@ -76,6 +77,10 @@ class Lease:
                     f"{self.token}: stop this one"
                 )
 
+    def is_guarded(self) -> bool:
+        """Whether the store refuses to replace an object when it is asked to. Tried on our own claim."""
+        return not self._room.put_new(lease_key(self.token, self.writer), self._said)
+
     def has_lapsed(self) -> bool:
         return self._clock.steady() >= self._lapses_at
 
@@ -86,8 +91,23 @@ class Lease:
 
     def _put(self, *, released: bool) -> None:
         expires_at = self._clock.now() + timedelta(seconds=self._seconds)
-        claim = Claim(self.token, self.writer, expires_at, released)
-        self._room.put(lease_key(self.token, self.writer), _write(claim))
+        self._said = _write(Claim(self.token, self.writer, expires_at, released))
+        self._room.put(lease_key(self.token, self.writer), self._said)
+
+
+class _Doubts:
+    """Claims that are listed and cannot be read count as held, until they were seen so for one period.
+
+    Where an object is replaced in place, who reads it meanwhile may find half of it.
+    """
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._until: dict[tuple[int, str], datetime] = {}
+
+    def claim(self, token: int, writer: str) -> Claim:
+        until = self._clock.now() + timedelta(seconds=self._seconds)
+        return Claim(token, writer, self._until.setdefault((token, writer), until), released=False)
 
 
 def acquire(
@@ -95,11 +115,12 @@ def acquire(
 ) -> Lease:
     """Take the lease, waiting for one that is held. LeaseHeldError names the holder that did not let go."""
     give_up_at = clock.steady() + wait_seconds
+    doubts = _Doubts(seconds, clock)
     while True:
-        rivals = [claim for claim in _claims(room) if claim.writer != writer]
+        rivals = [claim for claim in _claims(room, doubts) if claim.writer != writer]
         held = [claim for claim in rivals if claim.is_active(clock.now())]
         if not held:
-            lease = _claim(room, writer, seconds, clock)
+            lease = _claim(room, writer, seconds, clock, doubts)
             if lease is not None:
                 _forget_claims_before(room, lease)
                 return lease
@@ -111,11 +132,11 @@ def acquire(
         clock.sleep(pause)
 
 
-def _claim(room: Room, writer: str, seconds: float, clock: Clock) -> Lease | None:
+def _claim(room: Room, writer: str, seconds: float, clock: Clock, doubts: _Doubts) -> Lease | None:
     """A lease, or None when another wants it at the same moment."""
     lease = Lease(room, writer, 1 + _highest_token(room), seconds, clock)
     lease.claim()
-    others = [claim for claim in _claims(room) if claim.writer != writer]
+    others = [claim for claim in _claims(room, doubts) if claim.writer != writer]
     if any(claim.is_active(clock.now()) or claim.token > lease.token for claim in others):
         lease.release()
         return None
@@ -140,11 +161,15 @@ def _holders(room: Room) -> list[tuple[int, str]]:
     return [holder for holder in map(lease_holder, room.list(LEASES)) if holder is not None]
 
 
-def _claims(room: Room) -> list[Claim]:
+def _claims(room: Room, doubts: _Doubts) -> list[Claim]:
     claims = []
     for token, writer in _holders(room):
-        with suppress(MissingError, DamagedError):
+        try:
             claims.append(_read(room.get(lease_key(token, writer)), token, writer))
+        except DamagedError:
+            claims.append(doubts.claim(token, writer))
+        except MissingError:
+            continue
     return claims
 
 

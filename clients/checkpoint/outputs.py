@@ -1,11 +1,13 @@
 """Results are staged while the work runs, and published once, when all of it is done.
 
-There is one commit point: the object that names the published files. It is written only while none is there,
-in one step where the store knows conditions, and by the holder of the lease alone where it does not.
+There is one commit point: the object that names the published files. It is written only while none is there.
+Where the store knows conditions, looking and writing are one step, and no result ever takes another's place.
+Where it does not, they are two, and the lease alone keeps a second writer out between them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -17,6 +19,12 @@ from clients.checkpoint.lease import Lease
 from clients.checkpoint.manifest import File, Manifest, read_manifest, write_manifest
 from clients.checkpoint.rooms import Room
 from clients.checkpoint.writing import State, named, write_files
+
+log = logging.getLogger(__name__)
+UNGUARDED = (
+    "the store takes no conditional writes: a result of %s is published once only as long as this writer is"
+    " not held up for a whole lease period while it publishes"
+)
 
 
 class Outputs:
@@ -43,12 +51,16 @@ class Outputs:
     def publish(self) -> Content:
         """Make all that was staged the result of this workload, unless there is one already.
 
-        Answers what is published, by this run or by an earlier one.
+        Answers what is published, by this run or by an earlier one. Says in the log when only the lease keeps
+        it from being replaced.
         """
         already = published(self._room)
         if already is not None:
             return already
         lease = self._hold()
+        if not lease.is_guarded():
+            log.warning(UNGUARDED, self._room.workload)
+        # Last of all: what is done between this and the write is the time in which another may take over.
         lease.renew()
         mine = Manifest(
             workload=self._room.workload,

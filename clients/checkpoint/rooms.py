@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.checkpoint.layout import checked_workload
-from clients.checkpoint.store import Store, checked_key
+from clients.checkpoint.store import Store, checked_key, is_key
 
 
 class Room:
@@ -28,7 +28,9 @@ class Room:
         return self._store.size(self._at + key)
 
     def list(self, prefix: str) -> list[str]:
-        return [key.removeprefix(self._at) for key in self._store.list(self._at + prefix)]
+        """Without keys that are none of ours, such as a store's own temporary files."""
+        found = self._store.list(self._at + prefix)
+        return [key.removeprefix(self._at) for key in found if is_key(key)]
 
     def delete(self, key: str) -> None:
         self._store.delete(self._at + key)

@@ -23,8 +23,11 @@ from clients.checkpoint.s3_signing import S3Credentials, sign
 MAX_ANSWER = 1 << 30
 # What passes by itself; besides, everything from 500 on but what the store will never do.
 PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
-# A store's own word for a clock that is off: its answer tells the right time.
-SKEWED = b"RequestTimeTooSkewed"
+# Stores have different words for a clock that is off, and none in an answer to HEAD. But all tell their time.
+REFUSING = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+SKEWED_SECONDS = 60
+# Answers with 400 that pass all the same: the store did not read the whole request in its time.
+PASSING_CODES = frozenset({"RequestTimeout"})
 BREAKS = (OSError, http.client.HTTPException)
 LONGEST_PAUSE_SECONDS = 5.0
 
@@ -57,6 +60,7 @@ class S3Http:
         *,
         retry: Retry,
         tls: ssl.SSLContext | None,
+        now: Callable[[], datetime] | None = None,
         steady: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -69,6 +73,7 @@ class S3Http:
         self._host, self._port, self._base = parts.hostname, parts.port, parts.path.rstrip("/")
         self._netloc = parts.netloc
         self._region, self._credentials, self._retry, self._tls = region, credentials, retry, tls
+        self._now = now or (lambda: datetime.now(UTC))
         self._steady, self._sleep = steady, sleep
         self._clock_off = timedelta(0)
         self._own = threading.local()
@@ -93,14 +98,13 @@ class S3Http:
             if attempt and not self._pause(attempt, began):
                 break
             try:
-                answer = self._once(method, path, query or {}, headers or {}, body)
+                answer = self.try_once(method, path, query=query, headers=headers, body=body)
             except BREAKS as error:
-                self._hang_up()
                 failure = f"{type(error).__name__}: {error}"
                 continue
-            if not _passes(answer.status) and not self._was_skewed(answer):
+            if not _passes(answer) and not self._was_skewed(answer):
                 return _allowed(answer, f"{method} {path}")
-            failure = f"status {answer.status}"
+            failure = said(answer)
         raise StoreDownError(f"{method} {path} on {self._netloc} failed, last with {failure}")
 
     def _pause(self, attempt: int, began: float) -> bool:
@@ -110,6 +114,22 @@ class S3Http:
             return False
         self._sleep(pause)
         return True
+
+    def try_once(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        """Whatever the store answers to one request. OSError or HTTPException when the line breaks."""
+        try:
+            return self._once(method, path, query or {}, headers or {}, body)
+        except BREAKS:
+            self._hang_up()
+            raise
 
     def _once(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
@@ -123,14 +143,16 @@ class S3Http:
             body=body,
             region=self._region,
             credentials=self._credentials(),
-            now=datetime.now(UTC) + self._clock_off,
+            now=self._now() + self._clock_off,
         )
         connection = self._connection()
         connection.request(method, request.target, body=body or None, headers=request.headers)
         response = connection.getresponse()
         content = response.read(MAX_ANSWER)
-        if not response.isclosed():
+        if len(content) >= MAX_ANSWER:
             raise http.client.HTTPException(f"an answer of more than {MAX_ANSWER} bytes")
+        if not response.isclosed():
+            raise http.client.IncompleteRead(content, response.length)
         received = {name.lower(): value for name, value in response.getheaders()}
         if response.will_close:
             self._hang_up()
@@ -158,38 +180,48 @@ class S3Http:
                 connection.close()
 
     def _was_skewed(self, answer: Answer) -> bool:
-        if answer.status != HTTPStatus.FORBIDDEN or SKEWED not in answer.body:
+        """Whether a refusal may be due to our clock; from now on requests bear the store's time."""
+        if answer.status not in REFUSING:
             return False
         try:
             theirs = parsedate_to_datetime(answer.headers.get("date", ""))
-        except ValueError:
+            off = theirs - self._now()
+        except (ValueError, TypeError):
+            # There is no date, or one without an offset from UTC.
             return False
-        self._clock_off = theirs - datetime.now(UTC)
+        if abs(off - self._clock_off) < timedelta(seconds=SKEWED_SECONDS):
+            return False
+        self._clock_off = off
         return True
 
 
-def _passes(status: int) -> bool:
-    if status == HTTPStatus.NOT_IMPLEMENTED:
+def _passes(answer: Answer) -> bool:
+    if answer.status == HTTPStatus.NOT_IMPLEMENTED:
         return False
-    return status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if answer.status == HTTPStatus.BAD_REQUEST:
+        return code_of(answer) in PASSING_CODES
+    return answer.status in PASSING or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _allowed(answer: Answer, what: str) -> Answer:
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise StoreRefusedError(
-            f"{what} is not allowed: check credentials, bucket and its policy ({_code(answer)})"
+            f"{what} is not allowed: check credentials, bucket and its policy ({said(answer)})"
         )
     return answer
 
 
-def _code(answer: Answer) -> str:
-    """The store's own word for what is wrong, if it gives one."""
+def code_of(answer: Answer) -> str:
+    """The store's own word for what is wrong, empty if it gives none."""
     start, end = answer.body.find(b"<Code>"), answer.body.find(b"</Code>")
-    if 0 <= start < end:
-        return answer.body[start + 6 : end][:80].decode("ascii", "replace")
-    return f"status {answer.status}"
+    return answer.body[start + 6 : end][:80].decode("ascii", "replace") if 0 <= start < end else ""
+
+
+def said(answer: Answer) -> str:
+    """An answer in few words, such as `status 503 SlowDown`."""
+    return f"status {answer.status} {code_of(answer)}".strip()
 
 
 def refused(answer: Answer, what: str) -> StoreRefusedError:
     """The error for an answer that nobody expected."""
-    return StoreRefusedError(f"{what} was answered with {_code(answer)} (status {answer.status})")
+    return StoreRefusedError(f"{what} was answered with {said(answer)}")

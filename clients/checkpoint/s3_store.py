@@ -6,16 +6,19 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from html import unescape
 from http import HTTPStatus
 
 from clients.checkpoint.errors import DamagedError, MissingError, StoreDownError, StoreRefusedError
-from clients.checkpoint.s3_http import Retry, S3Http, refused
+from clients.checkpoint.s3_http import Answer, Retry, S3Http, code_of, refused
 from clients.checkpoint.s3_signing import S3Credentials
 from clients.checkpoint.store import checked_key
 
 # The most keys that one listing gives; a workload has far fewer.
 MAX_PAGES = 1000
+# How stores refuse the condition itself. Any other 400 says nothing about what is there.
+UNCONDITIONAL = frozenset({"NotImplemented", "InvalidArgument", "InvalidRequest", "UnsupportedOperation"})
 WRITTEN = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 _KEY = re.compile(r"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 _NEXT = re.compile(r"<NextContinuationToken>(.*?)</NextContinuationToken>", re.DOTALL)
@@ -35,17 +38,19 @@ class S3Store:
         kms_key_id: str | None = None,
         retry: Retry | None = None,
         tls: ssl.SSLContext | None = None,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         """`credentials` may be a function that is called for every request, for those that end.
 
         Without any, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are used. `kms_key_id` has
-        every object encrypted under that key. ValueError says which argument is wrong.
+        every object encrypted under that key. `now` is this machine's clock, which may be wrong: a store that
+        refuses it tells the time. ValueError says which argument is wrong.
         """
         if not _BUCKET.fullmatch(bucket):
             raise ValueError(f"{bucket!r} is no bucket: use 3 to 63 small letters, digits, dots and dashes")
         given = from_environment if credentials is None else credentials
         source = given if callable(given) else lambda: given
-        self._http = S3Http(endpoint, region, source, retry=retry or Retry(), tls=tls)
+        self._http = S3Http(endpoint, region, source, retry=retry or Retry(), tls=tls, now=now)
         self._bucket = bucket
         self._sealed: Mapping[str, str] = {}
         if kms_key_id is not None:
@@ -64,8 +69,7 @@ class S3Store:
         answer = self._http.ask("PUT", self._path(key), headers=headers, body=body)
         if answer.status == HTTPStatus.PRECONDITION_FAILED:
             return False
-        if answer.status in (HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.BAD_REQUEST):
-            # The store knows no conditions.
+        if _knows_no_conditions(answer):
             self.put(key, body)
             return True
         if answer.status not in WRITTEN:
@@ -75,7 +79,7 @@ class S3Store:
     def get(self, key: str) -> bytes:
         answer = self._http.ask("GET", self._path(key))
         if answer.status == HTTPStatus.NOT_FOUND:
-            raise _missing(answer.body, key)
+            raise _missing(answer, key)
         if answer.status != HTTPStatus.OK:
             raise refused(answer, f"GET {key}")
         return answer.body
@@ -125,7 +129,13 @@ def from_environment() -> S3Credentials:
     return S3Credentials(access, secret, os.environ.get("AWS_SESSION_TOKEN") or None)
 
 
-def _missing(body: bytes, key: str) -> MissingError | StoreRefusedError:
-    if b"<Code>NoSuchBucket</Code>" in body:
+def _knows_no_conditions(answer: Answer) -> bool:
+    if answer.status == HTTPStatus.NOT_IMPLEMENTED:
+        return True
+    return answer.status == HTTPStatus.BAD_REQUEST and code_of(answer) in UNCONDITIONAL
+
+
+def _missing(answer: Answer, key: str) -> MissingError | StoreRefusedError:
+    if code_of(answer) == "NoSuchBucket":
         return StoreRefusedError("the bucket does not exist: make it, or correct its name")
     return MissingError(f"there is no object {key}")

@@ -21,7 +21,10 @@ class Store(Protocol):
         ...
 
     def put_new(self, key: str, body: bytes) -> bool:
-        """The same, unless there is an object already: then False. A store that cannot tell overwrites."""
+        """The same, unless there is an object already: then False.
+
+        A store that knows no conditions overwrites, and True says nothing then.
+        """
         ...
 
     def get(self, key: str) -> bytes:
@@ -41,9 +44,14 @@ class Store(Protocol):
         ...
 
 
+def is_key(text: str) -> bool:
+    """Whether every store takes it as the key of an object."""
+    return len(text) <= MAX_KEY and _KEY.fullmatch(text) is not None
+
+
 def checked_key(key: str) -> str:
     """The key itself. ValueError when a store may not take it."""
-    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+    if not is_key(key):
         raise ValueError(
             f"{key[:100]!r} is no key: use letters, digits and ._- in parts divided by /, each beginning "
             f"with a letter or digit, at most {MAX_KEY} characters"

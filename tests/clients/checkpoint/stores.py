@@ -94,9 +94,9 @@ class FaultyStore:
         self._end(key)
 
     def put_new(self, key: str, body: bytes) -> bool:
-        self._begin()
+        self._begin(key)
         answer = self._store.put_new(key, body)
-        self._end()
+        self._end(key)
         return answer
 
     def get(self, key: str) -> bytes:

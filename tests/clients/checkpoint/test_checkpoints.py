@@ -149,6 +149,43 @@ def test_who_waits_gets_a_lease_that_lapses_and_the_former_holder_is_fenced_off(
     checkpoints(store, clock=clock).save(b"3")
 
 
+def test_a_claim_that_cannot_be_read_counts_as_held_for_one_period() -> None:
+    """Where objects are replaced in place, a renewal may be read half-way: that frees no lease."""
+    store, clock = MemoryStore(), ManualClock()
+    holder = checkpoints(store, clock=clock)
+    holder.save(b"1")
+    [claim] = [key for key in store.objects if "/leases/" in key]
+    store.objects[claim] = store.objects[claim][:20]
+    with pytest.raises(LeaseHeldError):
+        checkpoints(store, clock=clock).save(b"2")
+    successor = checkpoints(store, clock=clock, wait=200.0)
+    assert successor.save(b"2").generation == 2
+    assert 60 < clock.seconds < 70
+
+
+def test_objects_that_a_store_made_for_itself_are_left_alone() -> None:
+    store = MemoryStore()
+    with checkpoints(store) as writer:
+        writer.save(b"first")
+        [part, *_] = [key for key in store.objects if "/parts/" in key]
+        foreign = [f"{part.rpartition('/')[0]}/.temporary-1", "checkpoints/job-1/outputs/staged/.temporary-2"]
+        store.objects |= dict.fromkeys(foreign, b"")
+        for number in range(5):
+            writer.save(b"%d" % number)
+        writer.stage("r", b"result")
+        assert writer.publish().read("r") == b"result"
+    assert set(foreign) <= set(store.objects)
+
+
+def test_whether_the_store_keeps_a_result_is_asked_without_harm() -> None:
+    for conditional in (True, False):
+        store = MemoryStore(conditional=conditional)
+        with checkpoints(store) as writer:
+            before = dict(store.objects)
+            assert writer.publishes_once() is conditional
+            assert store.objects == before
+
+
 def test_a_lapsed_lease_that_nobody_took_is_renewed() -> None:
     clock = ManualClock()
     writer = checkpoints(MemoryStore(), clock=clock)
