@@ -1,8 +1,8 @@
 """The metadata service of a laboratory: `vendor_data2.json` per instance, as Nova composes it.
 
-Nova asks each dynamic vendordata target about the instance and puts the answer below the target's name;
-then it keeps the whole for `metadata_cache_expiration` seconds (15 by default), so that a notice can be
-that much later than the poll. A real cloud knows an instance by its address; here the path says who asks:
+Nova asks each dynamic vendordata target about the instance and puts the answer below the target's name.
+Here the whole can be kept for a while, as by a cache before a metadata service, so that a notice is that
+much later than the poll. A real cloud knows an instance by its address; here the path says who asks:
 an agent's metadata URL is `http://127.0.0.1:<port>/<instance>`.
 """
 
@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from lab.stack.ports import LOOPBACK, listen_on
 
-NOVA_CACHE_SECONDS = 15.0
+REPEATED_SECONDS = 15.0
 HANG_SECONDS = 60.0
 START_SECONDS = 20.0
 STOP_SECONDS = 1
@@ -59,10 +59,10 @@ class _Kept:
 
 @dataclass
 class MetadataService:
-    """Answers for every instance of one laboratory. `cache_seconds` is Nova's setting; 0 turns it off."""
+    """Answers for every instance of one laboratory. They are repeated for `cache_seconds`; 0 for none."""
 
     targets: Mapping[str, Target]
-    cache_seconds: float = NOVA_CACHE_SECONDS
+    cache_seconds: float = REPEATED_SECONDS
     faults: MetadataFaults = field(default_factory=MetadataFaults)
     clock: Callable[[], float] = time.time
     answered: int = 0

@@ -15,7 +15,7 @@ import nats
 from nats.js.api import StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
-from lab.nodes.metadata import NOVA_CACHE_SECONDS, MetadataServer, MetadataService, Target
+from lab.nodes.metadata import REPEATED_SECONDS, MetadataServer, MetadataService, Target
 from lab.nodes.papers import Papers
 from lab.reclaimer.terminator import Terminator
 from lab.relay.admission import HISTORY, write_private
@@ -43,7 +43,7 @@ class Provider:
         self,
         folder: Path,
         *,
-        cache_seconds: float = NOVA_CACHE_SECONDS,
+        cache_seconds: float = REPEATED_SECONDS,
         targets: Mapping[str, Target] | None = None,
     ) -> None:
         """`targets` are dynamic vendordata targets besides the relay, by name."""
