@@ -22,6 +22,8 @@ from wire.node import INSTANCE_ID
 from wire.node_requests import BusAdmission, Registered, Registration
 
 TOKEN_BYTES = 32
+# Nova asks at every read of an instance's metadata, and so for every poll of its agent.
+KNOWN_KEPT = 50_000
 log = structlog.get_logger("enrolling")
 
 
@@ -52,6 +54,7 @@ class Enrolling:
         self._token_life = token_life
         self._bus_life = bus_life
         self._now = now
+        self._known: dict[str, None] = {}
 
     @property
     def bus_life(self) -> timedelta | None:
@@ -59,8 +62,11 @@ class Enrolling:
         return None if self._bus is None else self._bus_life
 
     async def token(self, server_id: str) -> str | None:
-        """A one-time token for a server that we launched; None for others, and for one that is known."""
-        if INSTANCE_ID.fullmatch(server_id) is None:
+        """A one-time token for a server that we launched; None for others, and for one that is known.
+
+        An instance is never known by two identities, so who is known once is answered from memory.
+        """
+        if server_id in self._known or INSTANCE_ID.fullmatch(server_id) is None:
             return None
         async with self._engine.connect() as connection:
             tenant_id = await nodes.tenant_of_server(connection, server_id)
@@ -76,9 +82,16 @@ class Enrolling:
                 now=self._now(),
                 life=self._token_life,
             )
-        if issued:
-            log.info("node_token_issued", instance=server_id)
-        return token if issued else None
+        if not issued:
+            self._remember(server_id)
+            return None
+        log.info("node_token_issued", instance=server_id)
+        return token
+
+    def _remember(self, server_id: str) -> None:
+        self._known[server_id] = None
+        if len(self._known) > KNOWN_KEPT:
+            del self._known[next(iter(self._known))]
 
     async def register(self, asked: Registration) -> Registered:
         """The identity of an instance, with its first bundle. Raises `NotEnrolled`."""

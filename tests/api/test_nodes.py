@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
 from structlog.testing import capture_logs
 
+from activities import enrolling
 from store import nodes as store_nodes
+from store.engine import Connection
 from tests.api.door import Door, client_of, problem
 from tests.api.node_ways import (
     NOVA,
@@ -150,6 +153,27 @@ async def test_a_token_is_used_once_and_then_there_are_no_others(door: Door) -> 
     assert (await node.bundle()).status_code == 200
     assert (await node.register(second)).status_code == 200, "an answer that was lost is given again"
     problem(await node.register(first), 401, "node_refused")
+
+
+async def test_who_is_known_is_answered_from_memory_and_nobody_else(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nova asks at every read of the metadata, so for every poll of an agent."""
+    monkeypatch.setattr(enrolling, "KNOWN_KEPT", 1)
+    await launched(door, SERVER, OTHER)
+    await registered(door)
+    await registered(door, OTHER)
+    asked: list[str] = []
+    look = store_nodes.tenant_of_server
+
+    async def counted(connection: Connection, server_id: str) -> str | None:
+        asked.append(server_id)
+        return await look(connection, server_id)
+
+    monkeypatch.setattr(store_nodes, "tenant_of_server", counted)
+    for server in (SERVER, SERVER, SERVER, OTHER, OTHER, SERVER):
+        assert (await ask_token(door, server)).json() == {}
+    assert asked == [SERVER, OTHER, SERVER], "each once, and again when it had to make room"
 
 
 async def test_a_token_is_worth_nothing_elsewhere_later_or_changed(door: Door) -> None:
