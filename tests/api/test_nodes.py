@@ -176,6 +176,17 @@ async def test_who_is_known_is_answered_from_memory_and_nobody_else(
     assert asked == [SERVER, OTHER, SERVER], "each once, and again when it had to make room"
 
 
+async def test_of_the_providers_requests_only_those_that_fail_are_logged(door: Door) -> None:
+    await launched(door)
+    with capture_logs() as said:
+        assert (await ask_token(door)).status_code == 200
+        problem(await door.http.post(VENDORDATA, json=NOVA), 401, "provider_refused")
+    told = [one["status"] for one in said if one["event"] == "request"]
+    assert told == [401]
+    counted = {"route": VENDORDATA, "method": "POST", "status": "200"}
+    assert door.registry.get_sample_value("sco_http_requests_total", counted) == 1
+
+
 async def test_a_token_is_worth_nothing_elsewhere_later_or_changed(door: Door) -> None:
     await launched(door, SERVER, OTHER)
     token = await token_of(door)
