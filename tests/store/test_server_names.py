@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from domain.forwarder_nodes import LiveServer
 from store.engine import Engine, of_tenant
-from store.server_names import live_servers, name_servers
+from store.server_names import LIVE, live_servers, name_servers
 from tests.activities.deciding import Placer, halls
 from tests.estates import PARTITION, TENANT, Estate
 
@@ -64,6 +65,15 @@ async def test_who_is_revoked_has_no_key_and_who_has_ended_is_not_listed(launche
         listed = await live_servers(connection, TENANT, PARTITION, limit=10)
         assert [one.instance_id for one in listed] == ["s1"]
         assert await live_servers(connection, TENANT, "another", limit=10) == []
+
+
+async def test_slots_that_ended_are_not_read(launched: Estate) -> None:
+    """There are ever more of them; the index leaves them out."""
+    async with launched.engine.begin() as connection:
+        await connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
+        named = {"tenant": TENANT, "partition": PARTITION, "limit": 10}
+        plan = await connection.execute(sa.text(f"EXPLAIN {LIVE.text}"), named)
+        assert "instances_live_idx" in "\n".join(plan.scalars())
 
 
 async def test_a_tenant_sees_its_own_servers_alone(launched: Estate, tenant_engine: Engine) -> None:
