@@ -143,6 +143,11 @@ async def test_a_launch_takes_a_copy_along_that_every_instance_of_its_batch_beli
         read = read_boot_copy(copy.bundle.encode(), ring, instance)
         assert isinstance(read, Bundle)
         assert (read.instance_id, read.version, read.workload_id) == (instance, 1, "orders")
+    public = await FileKeys(keys.path, now=estate.clock).public()
+    away = Bundling(estate.engine, Broken(public, None), TOLD, now=estate.clock)
+    assert (
+        await BootCopies(estate.engine, away, "https://sco.example.net").of(request, slot, contract) is None
+    )
     estate_is_odd = BootCopies(estate.engine, bundling_on(estate, keys), "https://sco.example.net")
     odd: Any = dict(slot) | {"hall": "eu.north"}
     assert await estate_is_odd.of(request, odd, even_contract()) is None

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from prometheus_client import REGISTRY
 
 from activities.node_settings import TransitSettings
 from activities.transit_keys import TransitKeys
@@ -68,8 +67,8 @@ async def door(estate: Estate, keys: TransitKeys) -> AsyncIterator[Door]:
         yield own
 
 
-def not_issued(served: str) -> float:
-    return REGISTRY.get_sample_value("sco_bundles_not_issued_total", {"served": served}) or 0.0
+def not_issued(door: Door, served: str) -> float:
+    return door.registry.get_sample_value("sco_bundles_not_issued_total", {"served": served}) or 0.0
 
 
 async def test_a_node_follows_a_rotation(
@@ -96,17 +95,17 @@ async def test_what_was_issued_is_served_while_openbao_is_away(door: Door, bao: 
     node = await registered(door)
     held = await node.bundle()
     stranger, token = node_at(door, OTHER), await token_of(door, OTHER)
-    older, nothing = not_issued("an_older_one"), not_issued("nothing")
+    older, nothing = not_issued(door, "an_older_one"), not_issued(door, "nothing")
     bao.kill()
     assert (await node.bundle()).content == held.content
     assert (await node.bundle(held=2)).status_code == 304
     assert (await door.put("/contracts/orders-daily", T1 | {"drainBudgetSeconds": 60})).status_code == 200
     assert (await node.bundle()).content == held.content
-    assert not_issued("an_older_one") == older + 3
+    assert not_issued(door, "an_older_one") == older + 3
     refused = await stranger.register(token)
     assert "bao" not in problem(refused, 503, "keys_unavailable")["detail"].lower()
     assert refused.headers["retry-after"]
-    assert not_issued("nothing") == nothing + 1
+    assert not_issued(door, "nothing") == nothing + 1
     assert await door.estate.value("SELECT count(*) FROM bundles") == 1
 
 

@@ -85,7 +85,11 @@ class S3Server(ABC):
             os.waitid(os.P_PID, one.pid, os.WSTOPPED)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
