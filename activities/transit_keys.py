@@ -43,7 +43,7 @@ class _Version(BaseModel):
     public_key: str
 
 
-class _Key(BaseModel):
+class Key(BaseModel):
     """What OpenBao says of a key. Versions that it has put away are not listed."""
 
     type: Literal["ed25519"]
@@ -54,7 +54,7 @@ class _Key(BaseModel):
     min_available_version: int = 0
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """The versions that are believed, by key id: the public key, and from when on each may sign."""
 
     public: Mapping[str, str]
@@ -76,7 +76,7 @@ class TransitKeys:
         self._steady = steady
         self._bao = OpenBao(settings, now=now, threads="bundle-keys")
         self._reading = asyncio.Lock()
-        self._known = _Known({}, ())
+        self._known = Known({}, ())
         self._known_until = self._away_until = steady()
         self._failing: set[Act] = set()
 
@@ -114,8 +114,8 @@ class TransitKeys:
         transit: Any = client.secrets.transit
         return transit.read_key(self._settings.key, mount_point=self._settings.mount)["data"]
 
-    def _understood(self, answer: Any) -> _Known:
-        return versions(self._settings, _Key.model_validate(answer))
+    def _understood(self, answer: Any) -> Known:
+        return versions(self._settings, Key.model_validate(answer))
 
     def _sign(self, client: hvac.Client, version: int, message: bytes) -> Any:
         transit: Any = client.secrets.transit
@@ -153,7 +153,7 @@ class TransitKeys:
         return KeysUnavailable(whole)
 
 
-def versions(settings: TransitSettings, key: _Key) -> _Known:
+def versions(settings: TransitSettings, key: Key) -> Known:
     """What is believed and what may sign. ValueError when a public key is none, or nothing is left."""
     least = max(key.min_decryption_version, key.min_available_version)
     believed = {number: one for number, one in sorted(key.keys.items()) if number >= least}
@@ -166,10 +166,10 @@ def versions(settings: TransitSettings, key: _Key) -> _Known:
             entries.append(KeyEntry(name, one.creation_time + timedelta(seconds=settings.lead_seconds)))
     if not entries:
         raise ValueError("it has no version that may sign")
-    return _Known(public, tuple(entries))
+    return Known(public, tuple(entries))
 
 
-def announced(known: _Known, now: datetime) -> PublicKeys:
+def announced(known: Known, now: datetime) -> PublicKeys:
     """The newest keys that a bundle has room for, the one that signs among them."""
     signs = signing_now(known.entries, now)
     newest = list(known.public)[-MAX_KEYS:]

@@ -30,10 +30,20 @@ class StoreFault(StrEnum):
     NONE = "none"
     UNAVAILABLE = "unavailable"
     TIMED_OUT = "timed_out"
+    BAD_DIGEST = "bad_digest"
+    NO_CONDITIONS = "no_conditions"
     TAKEN_THEN_UNAVAILABLE = "taken_then_unavailable"
     TORN = "torn"
     HANG_UP = "hang_up"
     SLOW = "slow"
+
+
+# What different stores mean by 400: try again, never, or not under a condition.
+BAD_REQUESTS = {
+    StoreFault.TIMED_OUT: "RequestTimeout",
+    StoreFault.BAD_DIGEST: "BadDigest",
+    StoreFault.NO_CONDITIONS: "InvalidArgument",
+}
 
 
 class ObjectStore:
@@ -115,8 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._torn = fault is StoreFault.TORN
         if fault is StoreFault.UNAVAILABLE:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, _error("SlowDown"))
-        if fault is StoreFault.TIMED_OUT:
-            return self._answer(HTTPStatus.BAD_REQUEST, _error("RequestTimeout"))
+        if fault in BAD_REQUESTS:
+            return self._answer(HTTPStatus.BAD_REQUEST, _error(BAD_REQUESTS[fault]))
         if fault is StoreFault.HANG_UP:
             self.close_connection = True
             return None

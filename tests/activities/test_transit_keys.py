@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from activities.bundle_key_choice import Announcing, bundle_keys_of
 from activities.bundle_keys import FileKeys, KeysUnavailable, seal_bundle
 from activities.node_settings import MAX_KEYS, NodeFileRefused, TransitSettings, read_node_settings
-from activities.transit_keys import PAUSE_SECONDS, TransitKeys
+from activities.transit_keys import PAUSE_SECONDS, Key, TransitKeys, versions
 from lab.secrets import SecretsServer
 from tests.api.nodes_scene import KeyFile, node_settings
 from wire.signing import KeyRing, LetterKind, Opened, unseal
@@ -129,6 +129,17 @@ async def test_a_version_that_may_not_sign_any_more_signs_nothing(
     public = await keys.public()
     assert (set(public.announced), public.signs) == ({"bundles-v1", "bundles-v2"}, "bundles-v2")
     await seal_bundle(PAYLOAD, keys, public.signs)
+
+
+@pytest.mark.parametrize("least", ["min_decryption_version", "min_available_version"])
+def test_a_version_that_is_listed_and_no_longer_believed_is_not_announced(least: str) -> None:
+    """Another server of this API may list what it has put away."""
+    text = base64.b64encode(bytes(32)).decode()
+    one = {"creation_time": "2030-01-01T00:00:00.123456789Z", "public_key": text}
+    said = {"type": "ed25519", "derived": False, "keys": {"1": one, "2": one, "10": one}}
+    limits = {"min_decryption_version": 1, "min_encryption_version": 0} | {least: 2}
+    known = versions(TransitSettings.model_validate(GOOD), Key.model_validate(said | limits))
+    assert list(known.public) == ["sco-bundles-v2", "sco-bundles-v10"]
 
 
 async def test_the_one_that_signs_is_announced_however_many_follow(bao: SecretsServer, opened: Opens) -> None:

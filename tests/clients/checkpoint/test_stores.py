@@ -190,6 +190,19 @@ def test_a_failure_that_passes_is_not_taken_for_a_store_without_conditions(fault
         assert store.get("once") == b"first"
 
 
+def test_only_a_store_that_refuses_the_condition_is_written_to_without_one() -> None:
+    with ObjectStore() as faulty:
+        store = S3Store(faulty.url, "bucket", credentials=CREDENTIALS, retry=HASTY)
+        store.put("once", b"first")
+        faulty.faults.append(StoreFault.BAD_DIGEST)
+        with pytest.raises(StoreRefusedError, match="status 400 BadDigest"):
+            store.put_new("once", b"second")
+        assert store.get("once") == b"first"
+        faulty.faults.append(StoreFault.NO_CONDITIONS)
+        assert store.put_new("once", b"third")
+        assert store.get("once") == b"third"
+
+
 def test_checkpoints_survive_a_store_that_fails_every_other_time() -> None:
     with ObjectStore() as faulty:
         store = S3Store(faulty.url, "bucket", credentials=CREDENTIALS, retry=HASTY)
