@@ -18,6 +18,8 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from agent.http import trusted
+
 RECONNECT_SECONDS = 2
 # Between two clients, when the library gave one up.
 NEW_CLIENT_SECONDS = 5.0
@@ -76,6 +78,9 @@ async def connect_bus(
         "max_outstanding_pings": UNANSWERED_PINGS,
         "pending_size": MAX_OUT_BYTES,
     }
+    if any(server.startswith("tls://") for server in servers):
+        # The library would read all of the machine's certificates for itself, at every connection.
+        options["tls"] = trusted()
     bus = NodeBus(options, retry_seconds)
     bus.begin()
     return bus

@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytearray
 
 
 class Streamed(NamedTuple):
@@ -79,13 +79,13 @@ class Channel:
             connection.drop()
             raise
         self._keep(connection)
-        return Answer(head.status_code, _texts(head.headers), bytes(content))
+        return Answer(head.status_code, _texts(head.headers), content)
 
     @asynccontextmanager
     async def open(
         self, target: str, headers: Mapping[str, str], limits: tuple[float, float]
     ) -> AsyncIterator[Streamed]:
-        """GET an answer that is read while it comes. Its connection is not kept.
+        """GET an answer that is read while it comes. Its connection is kept when it was read to its end.
 
         `limits` are the seconds until its head is there, and that it may be silent afterwards.
         """
@@ -99,7 +99,7 @@ class Channel:
                 yield Streamed(head.status_code, connection.parts(silent_seconds))
         finally:
             if connection is not None:
-                connection.drop()
+                self._keep(connection)
 
     def close(self) -> None:
         """Let go of the kept connections; a later request makes new ones."""

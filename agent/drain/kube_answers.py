@@ -39,14 +39,6 @@ class NodeMarks(NamedTuple):
     annotations: Mapping[str, str]
 
 
-class Page(NamedTuple):
-    """A part of a list: the version of the whole, and what to ask for the rest with, if there is any."""
-
-    version: str
-    pods: tuple[Pod, ...]
-    rest: str
-
-
 class Change(NamedTuple):
     """One line of a watch: the version that it leads to, and the pod if it is about one."""
 
@@ -76,7 +68,7 @@ def refusal(status: int, said: str) -> Exception:
     return meanings.get(status, SchedulerUnreachable)(f"{status}: {said}"[:MAX_DETAIL])
 
 
-def read_body(body: bytes, read: Callable[[Any], T]) -> T:
+def read_body(body: bytes | bytearray | str, read: Callable[[Any], T]) -> T:
     """What `read` makes of a body. ValueError when it is not what the API says that it answers."""
     try:
         return read(json.loads(body))
@@ -84,7 +76,7 @@ def read_body(body: bytes, read: Callable[[Any], T]) -> T:
         raise ValueError(f"an answer of another shape ({type(error).__name__})") from error
 
 
-def said_in(body: bytes) -> str:
+def said_in(body: bytes | bytearray) -> str:
     """The message of an error; what is no answer of the API (a proxy's, say) is shown as it begins."""
     try:
         return read_body(body, lambda raw: str(raw["message"]))
@@ -96,12 +88,6 @@ def read_marks(raw: Any) -> NodeMarks:
     meta, spec = raw["metadata"], raw.get("spec") or {}
     taints = tuple(dict(taint) for taint in spec.get("taints") or ())
     return NodeMarks(str(meta["resourceVersion"]), taints, dict(meta.get("annotations") or {}))
-
-
-def read_page(raw: Any) -> Page:
-    meta = raw["metadata"]
-    pods = tuple(read_pod(one) for one in raw["items"] or ())
-    return Page(str(meta["resourceVersion"]), pods, str(meta.get("continue") or ""))
 
 
 def read_change(raw: Any) -> Change:

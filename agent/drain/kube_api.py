@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,11 +22,11 @@ from agent.drain.kube_answers import (
     read_body,
     read_change,
     read_marks,
-    read_page,
     refusal,
     said_in,
     understood,
 )
+from agent.drain.kube_list import ListReader
 from agent.drain.kube_pods import Pod, read_pod
 from agent.files import read_bounded
 
@@ -36,9 +37,7 @@ WATCH_SECONDS = 180
 SILENT_SECONDS = WATCH_SECONDS + 20
 # A watch that ends sooner is not taken up again from where it was.
 LEAST_WATCH_SECONDS = 1.0
-# A pod is some ten thousand bytes, and ten times that as objects in memory.
-LIST_CHUNK = 50
-MAX_ANSWER = 16 * 1024 * 1024
+MAX_ANSWER = 4 * 1024 * 1024
 TOKEN = re.compile(rb"[!-~]+")
 JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 T = TypeVar("T")
@@ -80,15 +79,14 @@ class KubeApi:
 
     async def pods(self, node: str) -> tuple[str, tuple[Pod, ...]]:
         """The version of the list and every pod that is bound to the node."""
-        asked, found = _of_node(node) | {"limit": str(LIST_CHUNK)}, list[Pod]()
+        reader = ListReader()
         with understood():
             async with asyncio.timeout(self._seconds):
-                while True:
-                    page = await self._call("GET", _pods_path(asked), read_page)
-                    found += page.pods
-                    if not page.rest:
-                        return page.version, tuple(found)
-                    asked["continue"] = page.rest
+                # Not in pages: for those the API reads all of the cluster's pods from its disk.
+                async with self._opened(_of_node(node), (self._seconds, self._seconds)) as parts:
+                    async for part in parts:
+                        reader.feed(part)
+            return reader.end()
 
     async def pod(self, namespace: str, name: str) -> Pod:
         return await self._call("GET", _pod_path(namespace, name), read_pod)
@@ -154,12 +152,19 @@ class KubeApi:
             "allowWatchBookmarks": "true",
         }
         with understood():
-            limits = (self._seconds, SILENT_SECONDS)
-            async with self._channel.open(_pods_path(asked), self._headers(), limits) as stream:
-                if stream.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    raise refusal(stream.status, said_in(await anext(stream.parts, b"")))
-                async for line in lines(stream.parts):
+            async with self._opened(asked, (self._seconds, SILENT_SECONDS)) as parts:
+                async for line in lines(parts):
                     yield read_body(line, read_change)
+
+    @asynccontextmanager
+    async def _opened(
+        self, asked: Mapping[str, str], limits: tuple[float, float]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """What the API answers about pods, as it comes."""
+        async with self._channel.open(f"/api/v1/pods?{urlencode(asked)}", self._headers(), limits) as stream:
+            if stream.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise refusal(stream.status, said_in(await anext(stream.parts, b"")))
+            yield stream.parts
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": JSON}
@@ -182,10 +187,6 @@ def _node_path(name: str) -> str:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-
-
-def _pods_path(asked: Mapping[str, str]) -> str:
-    return f"/api/v1/pods?{urlencode(asked)}"
 
 
 def _of_node(node: str) -> dict[str, str]:

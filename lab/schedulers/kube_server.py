@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import uvicorn
 
@@ -27,17 +28,25 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(cluster: Cluster) -> AsyncIterator[str]:
-    """The address of an API for this cluster, until the block ends."""
+async def serve(cluster: Cluster, certificate: Path | None = None) -> AsyncIterator[str]:
+    """The address of an API for this cluster, until the block ends.
+
+    Over TLS with a `certificate`: a file that holds it and its key.
+    """
     listening = listen_on(0)
     config = uvicorn.Config(
-        build_app(cluster), log_level="critical", access_log=False, timeout_graceful_shutdown=STOP_SECONDS
+        build_app(cluster),
+        log_level="critical",
+        access_log=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        ssl_certfile=certificate,
+        ssl_keyfile=certificate,
     )
     server = _Quiet(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await _started(server)
-        yield f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        yield f"{'https' if certificate else 'http'}://{LOOPBACK}:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await running

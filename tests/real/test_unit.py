@@ -1,0 +1,35 @@
+"""The agent's unit as systemd itself reads it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNIT = Path(__file__).parents[2] / "deploy" / "agent" / "sco-agent.service"
+# Of 100; what is left above nothing is that it is root, uses the network and signals processes of anybody.
+MOST_EXPOSED = 25
+SECONDS = 60
+
+pytestmark = pytest.mark.real
+
+
+def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = ["systemd-analyze", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def test_systemd_understands_every_line_of_the_unit(tmp_path: Path) -> None:
+    installed = tmp_path / UNIT.name
+    installed.write_text(re.sub(r"(?m)^(ExecStart=)\S+", r"\1/bin/true", UNIT.read_text()))
+    found = analyzed("verify", installed)
+    assert (found.returncode, found.stderr) == (0, "")
+    installed.write_text(installed.read_text() + "[Service]\nWatchdogSecs=1\n")
+    assert "WatchdogSecs" in analyzed("verify", installed).stderr
+
+
+def test_the_unit_gives_the_agent_little_beyond_what_it_does() -> None:
+    found = analyzed("security", "--offline=true", f"--threshold={MOST_EXPOSED}", UNIT)
+    assert found.returncode == 0, found.stdout
