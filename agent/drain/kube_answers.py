@@ -68,12 +68,19 @@ def refusal(status: int, said: str) -> Exception:
     return meanings.get(status, SchedulerUnreachable)(f"{status}: {said}"[:MAX_DETAIL])
 
 
-def read_body(body: bytes | bytearray | str, read: Callable[[Any], T]) -> T:
-    """What `read` makes of a body. ValueError when it is not what the API says that it answers."""
+@contextmanager
+def shaped() -> Iterator[None]:
+    """Turn what reading may raise into ValueError: the answer is not what the API says that it answers."""
     try:
-        return read(json.loads(body))
+        yield
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"an answer of another shape ({type(error).__name__})") from error
+
+
+def read_body(body: bytes | bytearray | str, read: Callable[[Any], T]) -> T:
+    """What `read` makes of a body of JSON. Raises ValueError."""
+    with shaped():
+        return read(json.loads(body))
 
 
 def said_in(body: bytes | bytearray) -> str:

@@ -7,13 +7,13 @@ import json
 import re
 from typing import Any
 
-from agent.drain.kube_answers import read_body
+from agent.drain.kube_answers import read_body, shaped
 from agent.drain.kube_pods import Pod, read_pod
 
 # Within a text of JSON every quote has a backslash before it, so that this is the list itself.
 ITEMS = re.compile(r'"items"\s*:\s*\[')
 BETWEEN = " \t\r\n,"
-MAX_LIST = 32 * 1024 * 1024
+MAX_LIST, MAX_POD = 32 * 1024 * 1024, 4 * 1024 * 1024
 
 
 class ListReader:
@@ -32,12 +32,13 @@ class ListReader:
         if self._read > MAX_LIST:
             raise ValueError(f"a list of more than {MAX_LIST} bytes")
         self._text += self._utf8.decode(part)
-        if self._head is None:
-            begins = ITEMS.search(self._text)
-            if begins is None:
-                return
+        if self._head is None and (begins := ITEMS.search(self._text)):
             self._head, self._text = self._text[: begins.end()], self._text[begins.end() :]
-        self._take_pods()
+        if self._head is not None:
+            with shaped():
+                self._take_pods()
+        if len(self._text) > MAX_POD:
+            raise ValueError(f"a pod of more than {MAX_POD} bytes")
 
     def end(self) -> tuple[str, tuple[Pod, ...]]:
         """The version of the list, and its pods. What is left of the answer has to be whole without them."""
