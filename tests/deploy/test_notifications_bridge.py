@@ -23,6 +23,7 @@ from nats.js.api import StreamConfig
 
 from lab.stack import Stack
 from tests.stack_fixtures import new_folder
+from tests.streams import fresh_stream
 from tests.wire.messages import message, server, versioned
 from wire.notifications import STREAM, STREAM_SUBJECTS, Notification, parse_notification
 
@@ -51,7 +52,7 @@ async def client(own_stack: Stack) -> AsyncIterator[Client]:
 
 
 async def make_stream(client: Client) -> None:
-    await client.jetstream().add_stream(StreamConfig(name=STREAM, subjects=list(STREAM_SUBJECTS)))
+    await fresh_stream(client.jetstream(), StreamConfig(name=STREAM, subjects=list(STREAM_SUBJECTS)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import nats
 from lab.openstack.waiting import VENV
 from lab.stack import Stack
 from tests.deploy.test_notifications_bridge import BRIDGE, PATIENCE_SECONDS, arrived, make_stream
+from tests.streams import no_stream
 from tests.wire.messages import server
 from wire.notifications import STREAM, EventKind
 
@@ -39,6 +40,7 @@ def bus_session(stack: Stack, folder: Path, number: int) -> Iterator[subprocess.
 async def test_what_the_bus_holds_reaches_the_stream(stack: Stack, tmp_path: Path) -> None:
     """The stream comes late: what JetStream does not take goes back to the bus and is carried later."""
     client = await nats.connect(stack.nats_url)
+    await no_stream(client.jetstream(), STREAM)
     with bus_session(stack, tmp_path, 200) as process:
         await asyncio.sleep(3)
         await make_stream(client)

@@ -22,6 +22,7 @@ from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings
 from lab.stack import Stack
 from tests.lab.cloud_support import BUILT, create
+from tests.streams import fresh_stream, no_stream
 from wire.notifications import EventKind, Notification, parse_notification
 
 REAL = Path(__file__).parents[1] / "wire" / "data"
@@ -66,7 +67,7 @@ class Ear:
 async def ear(stack: Stack) -> AsyncIterator[Ear]:
     client = await nats.connect(stack.nats_url)
     stream = client.jetstream()
-    await stream.add_stream(StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
+    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
     yield Ear(stream)
     await stream.delete_stream(STREAM)
     await client.close()
@@ -170,10 +171,11 @@ async def test_notifications_can_come_twice_late_and_in_any_order(cloud: CloudHa
 
 async def test_without_a_stream_they_wait(cloud: CloudHandle, stack: Stack) -> None:
     """Nobody has made the stream yet; the cloud serves, and tells once there is one."""
-    (server,) = await asyncio.to_thread(start, cloud)
     client = await nats.connect(stack.nats_url)
     stream = client.jetstream()
-    await stream.add_stream(StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
+    await no_stream(stream, STREAM)
+    (server,) = await asyncio.to_thread(start, cloud)
+    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
     try:
         assert {one.server_id for one in await Ear(stream).heard(2)} == {server}
     finally:

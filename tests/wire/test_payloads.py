@@ -124,7 +124,7 @@ def test_every_event_has_a_topic_of_its_own_in_the_stream() -> None:
     assert set(BY_TOPIC) == topics
     assert len(BY_TOPIC) == len(PAYLOADS) == len(EXAMPLES)
     prefixes = tuple(subject.removesuffix(">") for subject in events.STREAM_SUBJECTS)
-    rooms = r"compute-pools\.(pools|cache|placement)|lifecycle\.nodes"
+    rooms = r"compute-pools\.(pools|cache|placement|nodes)|lifecycle\.nodes"
     for topic in topics:
         assert re.fullmatch(rf"({rooms})\.v1\.[a-z]+(-[a-z]+)*", topic)
         assert topic.startswith(prefixes)
