@@ -30,6 +30,8 @@ from clients.checkpoint.rooms import Room
 SKEW_SECONDS = 5
 STEP_BACK_SECONDS = (0.05, 0.5)
 LOOK_AGAIN_SECONDS = 1.0
+# How often a claim that is listed is asked for before it counts as removed.
+LOOKS, LOOK_SECONDS = 3, 0.1
 
 
 class Claim(NamedTuple):
@@ -117,7 +119,7 @@ def acquire(
     give_up_at = clock.steady() + wait_seconds
     doubts = _Doubts(seconds, clock)
     while True:
-        rivals = [claim for claim in _claims(room, doubts) if claim.writer != writer]
+        rivals = [claim for claim in _claims(room, doubts, clock) if claim.writer != writer]
         held = [claim for claim in rivals if claim.is_active(clock.now())]
         if not held:
             lease = _claim(room, writer, seconds, clock, doubts)
@@ -136,7 +138,7 @@ def _claim(room: Room, writer: str, seconds: float, clock: Clock, doubts: _Doubt
     """A lease, or None when another wants it at the same moment."""
     lease = Lease(room, writer, 1 + _highest_token(room), seconds, clock)
     lease.claim()
-    others = [claim for claim in _claims(room, doubts) if claim.writer != writer]
+    others = [claim for claim in _claims(room, doubts, clock) if claim.writer != writer]
     if any(claim.is_active(clock.now()) or claim.token > lease.token for claim in others):
         lease.release()
         return None
@@ -161,16 +163,25 @@ def _holders(room: Room) -> list[tuple[int, str]]:
     return [holder for holder in map(lease_holder, room.list(LEASES)) if holder is not None]
 
 
-def _claims(room: Room, doubts: _Doubts) -> list[Claim]:
+def _claims(room: Room, doubts: _Doubts, clock: Clock) -> list[Claim]:
     claims = []
     for token, writer in _holders(room):
         try:
-            claims.append(_read(room.get(lease_key(token, writer)), token, writer))
+            claims.append(_read(_listed(room, lease_key(token, writer), clock), token, writer))
         except DamagedError:
             claims.append(doubts.claim(token, writer))
         except MissingError:
             continue
     return claims
+
+
+def _listed(room: Room, key: str, clock: Clock) -> bytes:
+    """An object that a listing named. While one is replaced, some stores answer that there is none."""
+    for _ in range(LOOKS - 1):
+        with suppress(MissingError):
+            return room.get(key)
+        clock.sleep(LOOK_SECONDS)
+    return room.get(key)
 
 
 def _write(claim: Claim) -> bytes:

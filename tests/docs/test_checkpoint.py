@@ -63,6 +63,7 @@ def test_the_figures_of_the_protocol_are_those_of_the_code() -> None:
     assert f"less than {lease.SKEW_SECONDS} s" in text
     low, high = lease.STEP_BACK_SECONDS
     assert f"random {low} to {high} s" in text
+    assert f"asked for {lease.LOOKS} times, {lease.LOOK_SECONDS} s apart" in text
     assert f'"format": {manifest.FORMAT}' in text
     assert f"at most {manifest.MAX_NAME} characters" in text
     assert AGENT_SOCKET in text

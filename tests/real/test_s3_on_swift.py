@@ -59,8 +59,8 @@ def test_a_condition_is_refused_as_such_and_the_object_written_all_the_same(
     assert store.get(f"{top}/once") == b"second"
 
 
-def test_who_reads_what_is_replaced_meanwhile_gets_all_of_it(server: S3Server, top: str) -> None:
-    assert read_while_replaced(server, top) == set()
+def test_who_reads_what_is_replaced_meanwhile_gets_all_of_it_or_nothing(server: S3Server, top: str) -> None:
+    assert read_while_replaced(server, top) <= {None}
 
 
 def test_a_wrong_region_is_said(server: S3Server, top: str) -> None:

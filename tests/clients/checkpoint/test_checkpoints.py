@@ -15,6 +15,7 @@ from clients.checkpoint import (
     LeaseHeldError,
     LeaseLostError,
     LocalStore,
+    MissingError,
     StoreDownError,
 )
 from tests.clients.checkpoint.stores import Fault, FaultyStore, ManualClock, MemoryStore, checkpoints, go_down
@@ -161,6 +162,29 @@ def test_a_claim_that_cannot_be_read_counts_as_held_for_one_period() -> None:
     successor = checkpoints(store, clock=clock, wait=200.0)
     assert successor.save(b"2").generation == 2
     assert 60 < clock.seconds < 70
+
+
+class Blinking(MemoryStore):
+    """Says now and then of an object that is being replaced that there is none."""
+
+    gone = 2
+
+    def get(self, key: str) -> bytes:
+        if "/leases/" in key and self.gone:
+            self.gone -= 1
+            raise MissingError(key)
+        return super().get(key)
+
+
+def test_a_claim_that_is_missing_for_a_moment_still_counts() -> None:
+    store, clock = Blinking(), ManualClock()
+    checkpoints(store, clock=clock).save(b"1")
+    store.gone = 2
+    with pytest.raises(LeaseHeldError):
+        checkpoints(store, clock=clock).save(b"2")
+    # A listing that lags names claims that were removed: they hold up nobody.
+    store.gone = 100
+    assert checkpoints(store, clock=clock).save(b"3").generation == 2
 
 
 def test_objects_that_a_store_made_for_itself_are_left_alone() -> None:
