@@ -81,7 +81,7 @@ chaos: setup ## Live through the fault matrix; ARGS="--cases 5000 --seed 7" for 
 fault-matrix: setup ## Write docs/reference/fault-matrix.md from a run of the fault matrix
 	@$(BIN)/python -m lab.chaos --write docs/reference/fault-matrix.md
 
-test-real: setup ## Install a browser from Debian packages and run the tests that need one
+test-real: setup ## Install a browser, Slurm, Swift and promtool from Debian packages and run the tests that need them
 	@bash tests/real/install.sh
 	@$(BIN)/pytest -m real $(ARGS)
 
