@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ EXIT_NOT_READY, EXIT_USAGE = 1, 2
 INSTANCE_FILE = "instance-id"
 ASK_AGAIN_SECONDS = 1.0
 CHECK_LIMIT_SECONDS = 10.0
+# What each connection over TLS sets aside to read into; the event loop would take 256 KiB for each.
+TLS_BUFFER_BYTES = 32 * 1024
 log = logging.getLogger("sco.agent")
 
 
@@ -52,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _watch(settings: AgentSettings) -> int:
+    SSLProtocol.max_size = TLS_BUFFER_BYTES
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

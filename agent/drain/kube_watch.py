@@ -16,7 +16,7 @@ RELIST_SECONDS = 5.0
 # While no watch can be had; a drain asks more often than the API should be asked to list.
 UNWATCHED_SECONDS = 1.0
 LIST_TRIES = 2
-CONFIRM_AT_ONCE = 4
+CONFIRM_AT_ONCE = 8
 MOST_ENDED = 256
 
 

@@ -20,8 +20,8 @@ from agent.drain.processes import running, send
 from wire.bundle import DrainOrders
 
 KIND = "pod"
-# Each is a connection, and one over TLS takes a third of a MiB.
-AT_ONCE = 4
+# Each is a connection: more would cost the node memory and the API handshakes.
+AT_ONCE = 8
 # How long a pod that a budget blocks is left in peace before it is asked for again.
 RETRY_SECONDS = 1.0
 # Less than the caller gives, so that it is ours to say whether anything was told.
