@@ -70,11 +70,11 @@ class Channel:
         try:
             with _told_as_os_errors():
                 head = await connection.send(self._request(method, target, headers, body), body)
-                content = bytearray()
-                async for part in connection.parts():
-                    content += part
-                    if len(content) > self._most_bytes:
-                        raise OSError(f"the answer is longer than {self._most_bytes} bytes")
+            content = bytearray()
+            async for part in connection.parts():
+                content += part
+                if len(content) > self._most_bytes:
+                    raise OSError(f"the answer is longer than {self._most_bytes} bytes")
         except BaseException:
             connection.drop()
             raise
@@ -96,7 +96,7 @@ class Channel:
                 async with asyncio.timeout(head_seconds):
                     connection = await self._connection()
                     head = await connection.send(self._request("GET", target, headers, b""), b"")
-                yield Streamed(head.status_code, connection.parts(silent_seconds))
+            yield Streamed(head.status_code, connection.parts(silent_seconds))
         finally:
             if connection is not None:
                 self._keep(connection)
@@ -199,8 +199,9 @@ class _Connection:
     async def parts(self, silent_seconds: float | None = None) -> AsyncIterator[bytes]:
         """The body of the answer, as it comes. TimeoutError when nothing does for so long."""
         while True:
-            async with asyncio.timeout(silent_seconds):
-                event = await self._next()
+            with _told_as_os_errors():
+                async with asyncio.timeout(silent_seconds):
+                    event = await self._next()
             if not isinstance(event, h11.Data):
                 return
             yield bytes(event.data)

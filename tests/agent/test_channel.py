@@ -215,6 +215,14 @@ async def test_a_stream_is_read_while_it_comes_and_ends_when_it_is_silent() -> N
         await server.until_open()
 
 
+async def test_what_its_reader_finds_wrong_stays_the_readers_error() -> None:
+    async with scripted(chunked(b"\xff")) as (server, url):
+        with pytest.raises(UnicodeDecodeError):
+            async with Channel(url, most_bytes=MOST).open("/a", {}, (20.0, 20.0)) as stream:
+                (await anext(stream.parts)).decode()
+        await server.until_open()
+
+
 @pytest.mark.parametrize("url", ["x", "ftp://a", "http://", "http://a:99999"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"address|[Pp]ort"):
