@@ -69,7 +69,7 @@ class Agent:
             settings.state_dir, settings.boot_bundle, instance_id, self.writer, self.metrics
         )
         self.spool = Spool(settings.state_dir / SPOOL, self._gap)
-        self.counts = KeptCounts(self.spool.stats)
+        self.counts = KeptCounts(self.spool)
         self.metrics.registry.register(self.counts)
         self.telling = Telling(lambda: self.bundles.bundle, self.spool.append, self.clock, self.provider)
         self.kept = DrainRecord(

@@ -12,27 +12,28 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from agent.socket import SocketStats
-    from agent.spool_keeper import SpoolStats
+    from agent.spool import Spool
     from agent.uplink import UplinkStats
 
 
 class KeptCounts(Collector):
     """The counts of spool, uplink and socket; the latter two are there once their part runs."""
 
-    def __init__(self, spool: Callable[[], SpoolStats]) -> None:
+    def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self.uplink: Callable[[], UplinkStats] | None = None
         self.socket: Callable[[], SocketStats] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_spool(self._spool())
+        yield from _of_spool(self._spool)
         if self.uplink is not None:
             yield from _of_uplink(self.uplink())
         if self.socket is not None:
             yield from _of_socket(self.socket())
 
 
-def _of_spool(stats: SpoolStats) -> Iterator[Metric]:
+def _of_spool(spool: Spool) -> Iterator[Metric]:
+    stats = spool.stats()
     events = GaugeMetricFamily(
         "sco_agent_spool_events",
         "Events that the history does not keep yet, by where they wait.",
@@ -41,7 +42,7 @@ def _of_spool(stats: SpoolStats) -> Iterator[Metric]:
     events.add_metric(["disk"], stats.events - stats.in_memory)
     events.add_metric(["memory"], stats.in_memory)
     yield events
-    yield GaugeMetricFamily("sco_agent_spool_bytes", "Size of the spool on disk.", stats.bytes_on_disk)
+    yield GaugeMetricFamily("sco_agent_spool_bytes", "Size of the spool on disk.", spool.size_on_disk())
     yield CounterMetricFamily("sco_agent_spool_lost_events", "Events given up.", stats.lost)
 
 

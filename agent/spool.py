@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from agent.spool_file import size_on_disk
 from agent.spool_keeper import GapMaker, Keeper, SpoolStats
 from agent.spool_policy import Spooled, spooled, to_give_up
 from wire.lifecycle import EventType, LifecycleEvent
@@ -55,6 +56,7 @@ class Spool:
         steady: Callable[[], float] = monotonic,
     ) -> None:
         """Nothing is opened before `start`. `gap` is called in the spool's thread."""
+        self._path = path
         self._new_keeper = partial(Keeper, path, gap, limit_bytes, memory_events, steady)
         self._memory_events = memory_events
         self._lock = threading.Condition()
@@ -100,6 +102,10 @@ class Spool:
 
     def stats(self) -> SpoolStats:
         return self._stats
+
+    def size_on_disk(self) -> int:
+        """Bytes, looked up now."""
+        return size_on_disk(self._path)
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was handed over is on disk; False when it is not after `timeout` seconds."""

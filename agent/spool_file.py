@@ -109,9 +109,6 @@ class SpoolFile:
             self._db.execute("SELECT 1 FROM event WHERE worth = ? LIMIT 1", (worth,)).fetchone() is not None
         )
 
-    def size_on_disk(self) -> int:
-        return sum(_size(self.path, suffix) for suffix in SUFFIXES)
-
     def close(self) -> None:
         self._db.close()
 
@@ -188,6 +185,11 @@ def intact(row: tuple[object, ...]) -> Spooled | None:
         return None
     event = Spooled(sequence, UUID(bytes=event_id), worth, body)
     return event if crc == _crc(event) else None
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes that the spool takes, its log included; 0 where there is none."""
+    return sum(_size(path, suffix) for suffix in SUFFIXES)
 
 
 def is_damage(error: sqlite3.Error) -> bool:

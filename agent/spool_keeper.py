@@ -34,7 +34,6 @@ class SpoolStats(NamedTuple):
     """`events` wait in all, `in_memory` of them not on disk; `lost` counts since the start of the process."""
 
     events: int = 0
-    bytes_on_disk: int = 0
     in_memory: int = 0
     lost: int = 0
     on_disk: bool = False
@@ -214,7 +213,6 @@ class Keeper:
         file = self._file
         return SpoolStats(
             events=len(self._held) + (file.events if file is not None else 0),
-            bytes_on_disk=file.size_on_disk() if file is not None else 0,
             in_memory=len(self._held),
             lost=self._lost,
             on_disk=self.saved(),

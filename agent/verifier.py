@@ -15,7 +15,7 @@ EDGE_SECONDS = 2.0
 # A notice that came too late for that still gives the work a moment between its signal and its end.
 LEAST_SECONDS = 1.0
 LOOK_LIMIT_SECONDS = 1.0
-FIRST_PAUSE_SECONDS = 0.1
+FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("sco.agent")
 
@@ -44,7 +44,7 @@ class Verifier:
         except Exception as error:
             log.info("%s does not say what runs: %s", asked.name, describe(error))
         else:
-            await self._compare(work, asked)
+            await self.saw(work, asked)
 
     async def look(self, asked: DrainDriver, instead: DrainDriver) -> Left:
         """What is left, as the one asked says, or the other where it does not answer."""
@@ -55,7 +55,7 @@ class Verifier:
             except Exception as error:
                 detail = f"{driver.name}: {describe(error)}"
                 continue
-            await self._compare(work, driver)
+            await self.saw(work, driver)
             return Left(work, driver)
         return Left(None, asked, detail)
 
@@ -70,10 +70,10 @@ class Verifier:
             if left.work == () or spare <= 0:
                 return left
             await asyncio.sleep(min(pause, spare))
-            pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    async def _compare(self, work: tuple[Work, ...], seen_by: DrainDriver) -> None:
-        """Two systems name the same work differently, so only looks of the same one are compared."""
+    async def saw(self, work: tuple[Work, ...], seen_by: DrainDriver) -> None:
+        """Take what one look saw. Two systems name work differently: only looks of the same are compared."""
         now = {(one.kind, one.name): one for one in work}
         before = self._before if seen_by is self._seen_by else {}
         self._before, self._seen_by = now, seen_by

@@ -14,7 +14,7 @@ from agent.clock import Clock
 from agent.deadline import DeadlineFile, DrainDeadline, workload_budget
 from agent.drain.account import Account, names
 from agent.drain.plain import strike
-from agent.drain.ports import DrainDriver, Record
+from agent.drain.ports import DrainDriver, Record, SaysWhatItTold
 from agent.drain_record import Drain, DrainRecord, Phase, Route
 from agent.metrics import AgentMetrics
 from agent.verifier import Left, Verifier, edge
@@ -101,9 +101,11 @@ class Executor:
         self._account.tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
         writing: list[Step] = [partial(self._around.file.write, self._drain.notice, self._deadline)]
         if not repeated:
-            asking: list[Step] = [
-                partial(self._verifier.note, self._driver, self._around.limits.scheduler_seconds)
-            ]
+            asking: list[Step] = []
+            if not isinstance(self._driver, SaysWhatItTold):
+                asking.append(
+                    partial(self._verifier.note, self._driver, self._around.limits.scheduler_seconds)
+                )
             if self._driver is not self._local:
                 # A scheduler may take its time, in which work and a restart must already know of the drain.
                 asking += [self._kept.save, *writing]
@@ -114,6 +116,8 @@ class Executor:
         await asyncio.gather(*(step() for step in writing))
         if not repeated or self._harmless_twice():
             await self._signal()
+            if isinstance(self._driver, SaysWhatItTold):
+                await self._verifier.saw(self._driver.told(), self._driver)
         self._around.metrics.to_signal.observe(self._account.since_notice())
         self._account.reach(Phase.SIGNALLED, EventType.SIGNALLED)
         await self._kept.save()

@@ -112,6 +112,7 @@ class PlainDriver:
         self._kill = kill
         self._endings = endings
         self._signalled: set[Process] = set()
+        self._told: tuple[Work, ...] = ()
 
     async def cordon(self, owner: str, until: datetime) -> None:
         """Nobody gives plain work to a node but its owner, so there is nothing to close."""
@@ -120,10 +121,15 @@ class PlainDriver:
         """Nothing was closed."""
 
     async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
-        for processes in self._find().values():
+        found = self._find()
+        self._told = tuple(found)
+        for processes in found.values():
             for process, number in receivers(processes, orders.signal):
                 if process not in self._signalled and send(process, number):
                     self._signalled.add(process)
+
+    def told(self) -> tuple[Work, ...]:
+        return self._told
 
     async def left(self) -> tuple[Work, ...]:
         return tuple(self._find())

@@ -96,6 +96,15 @@ class OffersLocal(Protocol):
 
 
 @runtime_checkable
+class SaysWhatItTold(Protocol):
+    """A driver that has to find the work to signal it, so that nobody else needs to look before."""
+
+    def told(self) -> tuple[Work, ...]:
+        """What the last `signal` found, as it was then."""
+        ...
+
+
+@runtime_checkable
 class TellsEndings(Protocol):
     """A driver whose system knows how work ended."""
 
