@@ -46,7 +46,9 @@ def _start(plane: ControlPlane, console: Console, workload: str) -> RunningNodes
         f"\n{NODES} servers run the agent and a workload each. Every agent got its identity, its bundle and"
         " its way onto the node bus from the API, with a token that only its server can read."
     )
-    console.print("No Kubernetes stands behind them here, so that they signal processes directly.")
+    console.print(
+        "A stand-in for the Kubernetes API knows the workloads as pods; its kubelets end their processes."
+    )
     return nodes
 
 
@@ -80,6 +82,7 @@ def _explain(console: Console, sco: Sco, node: Node) -> None:
     expect(
         f"{spare} s to spare are some, and fewer than were given", 0 < spare < WARNING_SECONDS, expected=True
     )
+    expect("what took the work off the node", story["path"], "kubernetes")
     sco.run("explain-drain", node.instance_id)
     sco.run("drains")
     console.print("The others went in step 7, when the provider said nothing before.")

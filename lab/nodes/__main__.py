@@ -1,4 +1,7 @@
-"""`python -m lab.nodes --plan FILE`: bus, relay, metadata and real nodes as one process, until SIGTERM."""
+"""`python -m lab.nodes --plan FILE`: what surrounds real nodes, and the nodes, as one process, until SIGTERM.
+
+Around them are bus, relay, metadata, and the stand-in of a Kubernetes API.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,13 @@ from starlette.applications import Starlette
 from lab.cloud.admin_client import AdminClient
 from lab.nodes.door import NodesDoor
 from lab.nodes.fleet import Fleet
+from lab.nodes.kubelets import Kubelets
 from lab.nodes.metadata import http_target
 from lab.nodes.plans import NODES_FOLDER, PROVIDER_FOLDER, STATE_FILE, NodesPlan, NodesState
 from lab.nodes.provider import Provider
 from lab.nodes.story import listening
 from lab.relay.admission import write_private
+from lab.schedulers.kube_server import serve
 from lab.stack.ports import LOOPBACK, listen_on
 from wire.node import notice_subject
 
@@ -38,15 +43,27 @@ async def run(plan: NodesPlan) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     targets = {} if plan.vendordata_url is None else {"sco": http_target(plan.vendordata_url)}
     provider = Provider(plan.folder / PROVIDER_FOLDER, cache_seconds=plan.cache_seconds, targets=targets)
-    fleet = Fleet(
-        plan.folder / NODES_FOLDER,
-        provider,
-        settings=plan.settings,
-        papers=plan.vendordata_url is None,
-        ended=_teller(plan.cloud_file),
-    )
-    for node in plan.nodes:
-        fleet.add(node, plan.kinds)
+    kubelets = Kubelets()
+    tell = _teller(plan.cloud_file)
+
+    def ended(instance_id: str) -> None:
+        kubelets.lose(instance_id)
+        tell(instance_id)
+
+    async with serve(kubelets.cluster) as api_server:
+        fleet = Fleet(
+            plan.folder / NODES_FOLDER,
+            provider,
+            settings={"SCO_AGENT_KUBERNETES_URL": api_server} | plan.settings,
+            papers=plan.vendordata_url is None,
+            ended=ended,
+        )
+        for node in plan.nodes:
+            kubelets.join(fleet.add(node, plan.kinds))
+        await _run(plan, provider, fleet, stop)
+
+
+async def _run(plan: NodesPlan, provider: Provider, fleet: Fleet, stop: asyncio.Event) -> None:
     async with provider.serving(fleet.end), listening(provider.bus) as heard:
         try:
             await asyncio.to_thread(fleet.start)

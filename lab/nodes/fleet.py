@@ -45,6 +45,7 @@ class Fleet:
             "SCO_AGENT_INSTANCE_ID": node.instance_id,
             "SCO_AGENT_METADATA_URL": self._provider.metadata.url_of(node.instance_id),
             "SCO_AGENT_METRICS_PORT": NO_METRICS,
+            "SCO_AGENT_NODE_NAME": node.instance_id,
         }
         end_leftovers(self._folder / node.instance_id)
         process = NodeProcess(self._folder / node.instance_id, node, kinds, told | self._settings)

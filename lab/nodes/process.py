@@ -95,6 +95,18 @@ class NodeProcess:
         for workload in self._workloads:
             _kill_session(workload)
 
+    def tell_workload(self, number: int) -> None:
+        """Ask one to end, as a kubelet asks the first process of a container."""
+        self._workloads[number].send_signal(signal.SIGTERM)
+
+    def kill_workload(self, number: int) -> None:
+        """End one with all that it has started."""
+        _kill_session(self._workloads[number])
+
+    def exit_code(self, number: int) -> int | None:
+        """That of a workload's first process, below 0 the signal that ended it; None while it runs."""
+        return self._workloads[number].poll()
+
     def workloads_running(self) -> int:
         return sum(one.poll() is None for one in self._workloads)
 

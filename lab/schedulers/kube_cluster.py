@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +14,15 @@ DEFAULT_GRACE_SECONDS = 30
 RETRY_SECONDS = 10
 
 
+# Ends a pod's containers within so many seconds of grace, and answers their exit code.
+EndPod = Callable[[Object, float], Awaitable[int]]
+
+
 class Cluster:
     """A small cluster. `seconds_per_grace_second` lets a kubelet's grace pass faster than real time."""
 
-    def __init__(self, seconds_per_grace_second: float = 1.0) -> None:
+    def __init__(self, seconds_per_grace_second: float = 1.0, end: EndPod | None = None) -> None:
+        """`end` is what kubelets do where pods have processes; it may be cancelled for a shorter grace."""
         self.store = Store()
         self.faults = Faults()
         # How many more pods of an application may be disrupted, by the label `app`.
@@ -29,6 +34,7 @@ class Cluster:
         # Every eviction and deletion that was taken: verb, pod, grace.
         self.asked: list[tuple[str, str, int]] = []
         self._scale = seconds_per_grace_second
+        self._end_containers = end
         self._kubelets: dict[str, asyncio.Task[None]] = {}
 
     def add_node(self, name: str, taints: list[Object] | None = None) -> Object:
@@ -134,11 +140,24 @@ class Cluster:
         if uid in self._kubelets:
             self._kubelets[uid].cancel()
         seconds = min(self.ends_after.get(key[1], grace), grace) * self._scale
-        self._kubelets[uid] = asyncio.create_task(self._run_kubelet(key, uid, time.monotonic() + seconds))
+        self._kubelets[uid] = asyncio.create_task(self._run_kubelet(key, uid, seconds))
 
-    async def _run_kubelet(self, key: tuple[str, str], uid: str, ends_at: float) -> None:
-        await asyncio.sleep(max(0.0, ends_at - time.monotonic()))
+    async def _end_processes(self, end: EndPod, key: tuple[str, str], seconds: float) -> None:
+        code = await end(self.store.find("pods", key), seconds)
+        pod = self.store.find("pods", key)
+        ended = {"terminated": {"exitCode": code, "finishedAt": stamp(datetime.now(UTC))}}
+        pod["status"] = {
+            "phase": "Succeeded" if code == 0 else "Failed",
+            "containerStatuses": [{"name": "main", "state": ended}],
+        }
+        self.store.replace("pods", key, pod)
+
+    async def _run_kubelet(self, key: tuple[str, str], uid: str, seconds: float) -> None:
         try:
+            if self._end_containers is None:
+                await asyncio.sleep(seconds)
+            else:
+                await self._end_processes(self._end_containers, key, seconds)
             if self.store.find("pods", key)["metadata"]["uid"] == uid:
                 self.store.remove("pods", key)
         except Problem:

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ class Laboratory:
         found = [one for one in self.sco.data("nodes") if one["instanceId"] == node.instance_id]
         return found[0] if found else None
 
+    def has_told(self, node: Node) -> bool:
+        """Whether the history knows anything of it."""
+        listed = self.listed(node)
+        return listed is not None and listed["lastEvent"] is not None
+
     def token(self, instance_id: str) -> dict[str, Any]:
         """What the metadata of an instance would show below `sco`."""
         target = http_target(vendordata_target(self.plane.relay.node_file(self.plane.api_url)))
@@ -107,6 +113,9 @@ def test_a_server_that_was_launched_is_known_by_its_agent_alone(laboratory: Labo
         # The first version is the copy of the launch; this one was asked for with the node's own key.
         assert listed["bundleVersion"] > 1
         assert laboratory.token(node.instance_id) == {}
+        # Its scheduler is there to be asked, so that the agent is ready to drain, and says so.
+        until(partial(laboratory.has_told, node))
+        assert laboratory.told(node) == {EventType.READY}
     known = {node.instance_id for node in laboratory.nodes.nodes}
     server = next(one["id"] for one in laboratory.cloud.servers() if one["id"] not in known)
     assert set(laboratory.token(server)) == {"token", "apiUrl"}
@@ -123,6 +132,9 @@ def test_a_notice_drains_the_node_and_the_history_tells_how(laboratory: Laborato
     assert 0 < story["secondsToSpare"] < WARNING_SECONDS
     assert 0 <= story["signalledAfterSeconds"] < WARNING_SECONDS
     assert story["gaps"] == []
+    # By eviction: the workload was a pod, whose kubelet ended it and told how.
+    assert story["path"] == "kubernetes"
+    assert any("exit code 0: pod default/work-" in line["text"] for line in story["lines"])
     seconds = [line["seconds"] for line in story["lines"]]
     assert len(seconds) >= 4
     assert seconds == sorted(seconds)
