@@ -79,8 +79,9 @@ def require_free(name: str, port: int) -> None:
 
 
 def listen_on(port: int, host: str = LOOPBACK) -> socket.socket:
-    """A bound socket for a server of ours; port 0 is any free one. OSError says what is in the way.
+    """A listening socket for a server of ours; port 0 is any free one. OSError says what is in the way.
 
+    Who is told the address before the server takes its first request may connect, and waits for it.
     Answers leave at once: asyncio sets no such option on a socket that it is handed, and each answer on a
     kept connection would wait 40 ms.
     """
@@ -89,6 +90,7 @@ def listen_on(port: int, host: str = LOOPBACK) -> socket.socket:
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         bound.bind((host, port))
+        bound.listen()
     except OSError as error:
         bound.close()
         raise OSError(

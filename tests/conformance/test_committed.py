@@ -113,7 +113,11 @@ def test_a_hint_alone_puts_no_server_on_a_lease(
     assert statuses(launch(hands, workload, 1, lease)) == [ACTIVE]
     lessor.end(lease)
     assert left_of(hands, workload) == []
-    assert provider.ask("GET", f"/servers/{server_id}").json()["server"]["status"] == "ACTIVE"
+
+    def status() -> str:
+        return str(provider.ask("GET", f"/servers/{server_id}").json()["server"]["status"])
+
+    assert until(status, lambda shown: shown != "BUILD") == "ACTIVE"
     remove(hands, server_id)
 
 
