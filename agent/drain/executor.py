@@ -116,8 +116,9 @@ class Executor:
         await asyncio.gather(*(step() for step in writing))
         if not repeated or self._harmless_twice():
             await self._signal()
-            if isinstance(self._driver, SaysWhatItTold):
-                await self._verifier.saw(self._driver.told(), self._driver)
+            # A signal that failed found nothing, which does not mean that nothing is there.
+            if isinstance(self._driver, SaysWhatItTold) and (told := self._driver.told()):
+                await self._verifier.saw(told, self._driver)
         self._around.metrics.to_signal.observe(self._account.since_notice())
         self._account.reach(Phase.SIGNALLED, EventType.SIGNALLED)
         await self._kept.save()

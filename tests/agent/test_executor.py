@@ -94,6 +94,22 @@ class Scheduler(Driver):
         return self._local
 
 
+class Plain(Driver):
+    """A driver that finds the work when it signals, and says afterwards what it found."""
+
+    def __init__(self, **bad: Any) -> None:
+        super().__init__("plain", **bad)
+        self._told: tuple[Work, ...] = ()
+
+    async def signal(self, orders: DrainOrders, deadline: Deadline) -> None:
+        found = self.work
+        await super().signal(orders, deadline)
+        self._told = found
+
+    def told(self) -> tuple[Work, ...]:
+        return self._told
+
+
 class Told:
     def __init__(self) -> None:
         self.events: list[tuple[EventType, dict[str, Any]]] = []
@@ -213,6 +229,21 @@ async def test_a_force_that_fails_is_done_by_the_local_path(tmp_path: Path) -> N
         one.begin(notice("i-1", 3))
         await one.until(lambda: "force" in local.calls)
         assert "overrun" in one.told.story
+
+
+async def test_work_that_ends_at_its_signal_is_told_though_nobody_looked_before(tmp_path: Path) -> None:
+    async with bench(tmp_path, driver := Plain()) as one:
+        one.begin(notice("i-1", 30))
+        await one.finished()
+        assert [name for name, _ in driver.asked][:3] == ["cordon", "signal", "left"]
+        assert one.told.story == ["notice", "signalled", "work_ended", "drained"]
+
+
+async def test_a_signal_that_failed_has_not_ended_the_work(tmp_path: Path) -> None:
+    async with bench(tmp_path, driver := Plain(fails="signal", stays=True)) as one:
+        one.begin(notice("i-1", 30))
+        await one.until(lambda: [name for name, _ in driver.asked].count("left") >= 3)
+        assert one.told.story == ["notice", "signalled"]
 
 
 async def test_a_withdrawal_takes_back_the_mark_that_was_made(tmp_path: Path) -> None:
