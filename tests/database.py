@@ -109,13 +109,17 @@ def empty_database(stack: Stack, template: str, spare: list[str]) -> Iterator[st
 def bare_database(stack: Stack) -> Iterator[str]:
     """A database without tables, dropped in the end."""
     name = f"sco_test_{next(_numbers)}"
-    yield fresh_database(stack, name)
-    with psycopg.connect(stack.dsn("postgres"), autocommit=True) as owner:
-        owner.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    try:
+        yield fresh_database(stack, name)
+    finally:
+        with psycopg.connect(stack.dsn("postgres"), autocommit=True) as owner:
+            owner.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @asynccontextmanager
 async def opened(dsn: str, *, pool_size: int = 10, role: str | None = None) -> AsyncIterator[Engine]:
     own = create_engine(dsn, pool_size=pool_size, role=role)
-    yield own
-    await own.dispose()
+    try:
+        yield own
+    finally:
+        await own.dispose()

@@ -116,10 +116,12 @@ class SimulatedCloud(Provider):
         before = {each["id"] for each in self._handle.admin.servers(region=REGION)}
         loaded = self._handle.admin.load(REGION, count, tags=tags, metadata=metadata)
         assert loaded == count
-        yield
-        for each in self._handle.admin.servers(region=REGION):
-            if each["id"] not in before:
-                self._handle.admin.terminate(each["id"])
+        try:
+            yield
+        finally:
+            for each in self._handle.admin.servers(region=REGION):
+                if each["id"] not in before:
+                    self._handle.admin.terminate(each["id"])
 
     def crash_and_restart(self) -> None:
         port = urlsplit(self._handle.base_url).port

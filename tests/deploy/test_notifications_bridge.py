@@ -64,10 +64,12 @@ def bridge(own_stack: Stack, jsonl: Path, *options: str) -> Iterator[subprocess.
         stderr=subprocess.PIPE,
         text=True,
     )
-    yield process
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_SECONDS)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode in (0, -signal.SIGKILL)
 
 

@@ -32,9 +32,11 @@ def bus_session(stack: Stack, folder: Path, number: int) -> Iterator[subprocess.
         stderr=subprocess.PIPE,
         text=True,
     )
-    yield process
-    process.kill()
-    process.wait()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 async def test_what_the_bus_holds_reaches_the_stream(stack: Stack, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from lab.stack import Stack
 from store import outbox
 from store.engine import Engine
 from tests.estates import TENANT
+from tests.running import until_stopped
 from tests.stack_fixtures import new_folder
 from tests.workers.event_post import EventPost, utc_now
 from tests.workers.post_office import PATIENCE_SECONDS, until
@@ -72,15 +73,9 @@ class Reader:
 
     @asynccontextmanager
     async def consuming(self, effect: Effect = keep_board) -> AsyncIterator[asyncio.Task[None]]:
-        stop = asyncio.Event()
         reading = Consumer(self.nats_url, self.file, effect=effect, now=utc_now)
-        task = asyncio.create_task(reading.run(stop))
-        yield task
-        stop.set()
-        done, _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-        assert done, "the consumer does not stop"
-        if not task.cancelled():
-            task.result()
+        async with until_stopped(reading.run, patience_seconds=PATIENCE_SECONDS) as task:
+            yield task
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What a query finds; nothing before the first consumer has made its tables."""

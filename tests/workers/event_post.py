@@ -13,18 +13,22 @@ from uuid import UUID, uuid4
 import nats
 import orjson
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
-from nats.js.errors import NotFoundError
+from nats.js.errors import BadRequestError, NotFoundError
 from prometheus_client import REGISTRY
 
 from domain.ids import event_id
 from store import event_streams, outbox
 from store.engine import Engine
 from tests.estates import TENANT
+from tests.running import until_stopped
+from tests.streams import fresh_stream
 from tests.workers.post_office import PATIENCE_SECONDS, until
 from wire.events import STREAM
 from wire.payloads import ModelWarmed
 from workers.event_stream import StreamTerms
 from workers.outbox_pump import OutboxPump
+
+NAME_IN_USE = 10058
 
 
 def utc_now() -> datetime:
@@ -62,15 +66,9 @@ class EventPost:
     @asynccontextmanager
     async def pump(self, terms: StreamTerms | None = None) -> AsyncIterator[asyncio.Task[None]]:
         """A pump that runs until it is told to stop, or is cancelled."""
-        stop = asyncio.Event()
         pump = OutboxPump(self.engine, self.nats_url, now=utc_now, terms=terms)
-        task = asyncio.create_task(pump.run(stop))
-        yield task
-        stop.set()
-        done, _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-        assert done, "the pump does not stop"
-        if not task.cancelled():
-            task.result()
+        async with until_stopped(pump.run, patience_seconds=PATIENCE_SECONDS) as task:
+            yield task
 
     async def emptied(self) -> None:
         """Until nothing waits to be published for the first time."""
@@ -122,10 +120,19 @@ class EventPost:
         await client.close()
 
     async def make_stream(self, config: StreamConfig) -> None:
-        """As somebody else would, in the place of one that is there."""
-        await self.forget_stream()
+        """As somebody else would, in the place of one that is there; a pump may be faster, so again."""
         client = await nats.connect(self.nats_url)
-        await client.jetstream().add_stream(config)
+
+        async def made() -> bool:
+            try:
+                await fresh_stream(client.jetstream(), config)
+            except BadRequestError as error:
+                if error.err_code != NAME_IN_USE:
+                    raise
+                return False
+            return True
+
+        await until(made)
         await client.close()
 
     async def forget_stream(self) -> None:

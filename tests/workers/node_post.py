@@ -21,6 +21,7 @@ from nats.js.errors import NotFoundError
 from domain.lifecycle import Event
 from lab.relay.bus import NodeBus
 from store.engine import Engine
+from tests.running import until_stopped
 from tests.workers.post_office import until
 from wire.lifecycle import LifecycleEvent, Receipt, envelope
 from wire.node import STREAM, inbox_prefix, lifecycle_subject, receipt_subject
@@ -84,15 +85,9 @@ class NodePost:
     @asynccontextmanager
     async def writer(self) -> AsyncIterator[asyncio.Task[None]]:
         """A writer that has made its stream, until it is told to stop or is cancelled."""
-        stop = asyncio.Event()
-        task = asyncio.create_task(self.new_writer().run(stop))
-        await until(self.has_stream)
-        yield task
-        stop.set()
-        done, _ = await asyncio.wait([task], timeout=40)
-        assert done, "the writer does not stop"
-        if not task.cancelled():
-            task.result()
+        async with until_stopped(self.new_writer().run, patience_seconds=40) as task:
+            await until(self.has_stream)
+            yield task
 
     @asynccontextmanager
     async def node(self, name: str) -> AsyncIterator[Node]:
@@ -109,8 +104,10 @@ class NodePost:
         node = Node(name, client)
         await client.subscribe(receipt_subject(HALL, name), cb=node._heard)
         await client.flush()
-        yield node
-        await client.close()
+        try:
+            yield node
+        finally:
+            await client.close()
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[NatsClient]:
@@ -122,8 +119,10 @@ class NodePost:
             error_cb=_quiet,
             max_reconnect_attempts=0,
         )
-        yield client
-        await client.close()
+        try:
+            yield client
+        finally:
+            await client.close()
 
     async def has_stream(self) -> bool:
         try:

@@ -18,6 +18,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.reconcile_calls import LOOK_NOW, LookNow
 from tests.activities.deciding import Placer, halls
 from tests.estates import TENANT, Estate
+from tests.running import until_stopped
 from tests.wire.messages import SUBJECT, plain
 from wire.notifications import STREAM
 from workers.notification_intake import NotificationIntake
@@ -70,14 +71,8 @@ class PostOffice:
     @asynccontextmanager
     async def intake(self) -> AsyncIterator[asyncio.Task[None]]:
         """An intake that runs until it is told to stop, or is cancelled."""
-        stop = asyncio.Event()
-        task = asyncio.create_task(self.new_intake().run(stop))
-        yield task
-        stop.set()
-        done, _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-        assert done, "the intake does not stop"
-        if not task.cancelled():
-            task.result()
+        async with until_stopped(self.new_intake().run, patience_seconds=PATIENCE_SECONDS) as task:
+            yield task
 
     def new_intake(self) -> NotificationIntake:
         return NotificationIntake(
@@ -147,9 +142,11 @@ class PostOffice:
                 await self.client.start_workflow(Lookout.run, id=f"reconcile/{one}", task_queue=QUEUE)
                 for one in partitions
             ]
-            yield handles
-            for handle in handles:
-                await handle.terminate()
+            try:
+                yield handles
+            finally:
+                for handle in handles:
+                    await handle.terminate()
 
 
 async def looks(handle: WorkflowHandle[Lookout, None]) -> list[str | None]:

@@ -41,8 +41,10 @@ def change(dsn: str, what: str) -> None:
 @contextmanager
 def unwell(cloud: CloudHandle, **rule: object) -> Iterator[None]:
     cloud.admin.add_fault(FaultRule.model_validate({"region": REGION, "times": None, **rule}))
-    yield
-    cloud.admin.clear_faults()
+    try:
+        yield
+    finally:
+        cloud.admin.clear_faults()
 
 
 def test_a_region_that_fails_is_left_alone_by_every_worker_until_one_call_is_answered(

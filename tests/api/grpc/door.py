@@ -119,9 +119,11 @@ def tenant_login(dsn: str) -> Iterator[str]:
         owner.execute("DROP ROLE IF EXISTS grpc_test")
         owner.execute(f"CREATE ROLE grpc_test LOGIN PASSWORD 'grpc' IN ROLE {TENANT_ROLE}")
     parts = urlsplit(dsn)
-    yield urlunsplit(parts._replace(netloc=f"grpc_test:grpc@{parts.hostname}:{parts.port}"))
-    with psycopg.connect(dsn, autocommit=True) as owner:
-        owner.execute("DROP ROLE grpc_test")
+    try:
+        yield urlunsplit(parts._replace(netloc=f"grpc_test:grpc@{parts.hostname}:{parts.port}"))
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as owner:
+            owner.execute("DROP ROLE grpc_test")
 
 
 @asynccontextmanager

@@ -132,8 +132,10 @@ async def connected(running: Running) -> AsyncIterator[list[Any]]:
     """Callers over several connections."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(running.address, options=options) for _ in range(CHANNELS)]
-    yield [ComputePoolsStub(channel) for channel in channels]
-    await asyncio.gather(*(channel.close() for channel in channels))
+    try:
+        yield [ComputePoolsStub(channel) for channel in channels]
+    finally:
+        await asyncio.gather(*(channel.close() for channel in channels))
 
 
 def placed_by(calls: Any, metadata: Signed, seconds: float) -> Any:

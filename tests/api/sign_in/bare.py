@@ -46,6 +46,8 @@ async def bare(clock: Clock, sign_in: SignIn | None = None) -> AsyncIterator[Bar
     deps = Deps(engine=engine, starter=starter, temporal_reachable=starter.reachable, now=clock)
     registry = CollectorRegistry()
     app = create_app(deps, sign_in or SignIn(verifier(clock)), registry)
-    async with client_of(app) as http:
-        yield Bare(app, http, registry)
-    await engine.dispose()
+    try:
+        async with client_of(app) as http:
+            yield Bare(app, http, registry)
+    finally:
+        await engine.dispose()
