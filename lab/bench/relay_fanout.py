@@ -25,6 +25,7 @@ from lab.relay.bus import NodeBus
 from lab.relay.decisions import Decision
 from lab.relay.keys import write_new_key
 from lab.relay.server import RelaySettings, RunningRelay
+from lab.stack.nats import taken_in
 from wire.bus_credentials import Permissions, credentials, issuer_of, new_key, user_token
 from wire.node import notice_subject
 
@@ -128,7 +129,7 @@ async def listen(url: str, credentials_file: Path, instances: Sequence[str], con
         clients.append(client)
         for instance_id in instances[number::connections]:
             await client.subscribe(notice_subject(HALL, instance_id), cb=hear)
-        await client.flush()
+        await taken_in(client)
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     async with asyncio.timeout(GIVE_UP_SECONDS):

@@ -6,6 +6,8 @@ import http.client
 from collections.abc import Sequence
 from pathlib import Path
 
+from nats.aio.client import Client
+
 from lab.stack.ports import LOOPBACK
 from lab.stack.server import NotReadyError, Server
 
@@ -15,6 +17,16 @@ PROBE_SECONDS = 2.0
 def nats_flags(*, ip: str, port: int, monitor_port: int, store: str) -> list[str]:
     """Return the arguments of nats-server; `store` is JetStream's folder."""
     return ["-a", ip, "-p", str(port), "-m", str(monitor_port), "-js", "-sd", store, "--logtime_utc"]
+
+
+async def taken_in(client: Client) -> None:
+    """Return when the server has dealt with all that this client subscribed or published before.
+
+    The library sends the ping of a flush ahead of what still waits to be sent, so one answer proves nothing:
+    by then all is on its way, and the second ping goes behind it.
+    """
+    await client.flush()
+    await client.flush()
 
 
 class Nats(Server):

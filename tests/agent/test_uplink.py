@@ -22,6 +22,7 @@ from agent.spool import Spool
 from agent.uplink import Pace, Uplink
 from lab.relay.admission import write_private
 from lab.relay.bus import NodeBus as BusServer
+from lab.stack.nats import taken_in
 from tests.agent.spooling import HALL, INSTANCE, event, own, started, told, until, waiting
 from wire.lifecycle import LifecycleEvent, Receipt, read_event
 from wire.node import STREAM, STREAM_SUBJECTS, inbox_prefix, lifecycle_subject, receipt_subject
@@ -69,7 +70,7 @@ class History:
     async def confirm(self, event_ids: list[UUID]) -> None:
         body = Receipt(event_ids=tuple(event_ids)).model_dump_json(by_alias=True).encode()
         await self._client.publish(receipt_subject(HALL, INSTANCE), body)
-        await self._client.flush()
+        await taken_in(self._client)
 
     async def holds(self, count: int) -> None:
         for _ in range(1000):

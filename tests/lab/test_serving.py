@@ -16,6 +16,7 @@ import nats
 
 from lab.serving import SERVED, Plan, PlannedPool
 from lab.stack import Stack
+from lab.stack.nats import taken_in
 from lab.stack.ports import any_free
 from wire.reports import REPORT_SUBJECTS, ReportLetter, read_report, sender_of
 
@@ -50,7 +51,7 @@ async def test_models_are_served_with_a_credential_and_reported(stack: Stack, tm
     pool = planned(tmp_path)
     client = await nats.connect(stack.nats_url)
     heard = await client.subscribe(REPORT_SUBJECTS)
-    await client.flush()
+    await taken_in(client)
     with serving(stack, pool, tmp_path):
         first = await heard.next_msg(timeout=PATIENCE_SECONDS)
         assert sender_of(first.subject) == ("platform", "gpu-local")

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 
+from lab.stack.nats import taken_in
 from tests.wire.bus import Bus, running_bus
 from wire.bus_credentials import (
     agent_permissions,
@@ -75,7 +76,7 @@ async def heard_by(client: Client, subject: str) -> list[bytes]:
         heard.append(message.data)
 
     await client.subscribe(subject, cb=note)
-    await client.flush()
+    await taken_in(client)
     return heard
 
 
@@ -157,7 +158,7 @@ async def test_an_agent_says_nothing_else(bus: Bus) -> None:
         heard = await heard_by(other, notice_subject(HALL, OTHER))
         for subject in FOREIGN_TO_SAY:
             await agent.publish(subject, b"x")
-        await agent.flush()
+        await taken_in(agent)
         await refusals.expect(len(FOREIGN_TO_SAY), "publishing")
         assert heard == []
 

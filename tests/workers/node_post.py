@@ -20,6 +20,7 @@ from nats.js.errors import NotFoundError
 
 from domain.lifecycle import Event
 from lab.relay.bus import NodeBus
+from lab.stack.nats import taken_in
 from store.engine import Engine
 from tests.running import until_stopped
 from tests.workers.post_office import until
@@ -103,7 +104,7 @@ class NodePost:
         )
         node = Node(name, client)
         await client.subscribe(receipt_subject(HALL, name), cb=node._heard)
-        await client.flush()
+        await taken_in(client)
         try:
             yield node
         finally:

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lab.stack import Stack
+from lab.stack.nats import taken_in
 from store import pool_reports
 from tests.estates import START, TENANT, Estate
 from tests.serving_pools import ServingPools, serving_facts
@@ -50,7 +51,7 @@ class Agents:
         client = await nats.connect(self.nats_url)
         for subject, body in letters:
             await client.publish(subject, body)
-        await client.flush()
+        await taken_in(client)
         await client.close()
 
     async def say_until_heard(self, pool_id: str = "gpu-1", tenant_id: str = TENANT) -> None:

@@ -20,6 +20,7 @@ from domain.serving.health import HealthTerms
 from domain.serving.utilization import UtilizationTerms
 from lab.logins import WORKER_LOGIN, dsn_of, ensure_logins
 from lab.stack import Stack
+from lab.stack.nats import taken_in
 from store.engine import Engine, of_tenant
 from tests.activities.serving.model_servers import terms_for
 from tests.activities.serving.moody_endpoint import Mood, MoodyEndpoint
@@ -73,7 +74,7 @@ class Live:
         client = await nats.connect(self.stack.nats_url)
         body = letter(utilization=utilization("gpu-1", now()).utilization, queue_depth=3, reported_at=now())
         await client.publish(report_subject(TENANT, "gpu-1"), body)
-        await client.flush()
+        await taken_in(client)
         await client.close()
 
     async def becomes(

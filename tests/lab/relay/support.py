@@ -15,6 +15,7 @@ from lab.relay.admission import write_private
 from lab.relay.bus import NodeBus
 from lab.relay.keys import write_new_key
 from lab.relay.server import RelaySettings, RunningRelay
+from lab.stack.nats import taken_in
 from wire.node import inbox_prefix, notice_subject
 from wire.notices import Notice, read_notice
 from wire.signing import KeyRing
@@ -72,7 +73,7 @@ async def listening(bus: NodeBus, running: RunningRelay, folder: Path) -> AsyncI
         reconnect_time_wait=0.1,
     )
     heard = await client.subscribe(notice_subject(HALL, instance_id))
-    await client.flush()
+    await taken_in(client)
     ring = KeyRing({running.key.key_id: running.key.public_text})
     try:
         yield Listener(instance_id, client, heard, ring)
