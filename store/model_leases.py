@@ -153,9 +153,11 @@ async def begin_eviction(
 ) -> CachedModel | None:
     """Take the lease of an unloading: nobody counts on the model from here on. None where it may not go.
 
-    A model that placements hold, or that is not loaded, goes only when `forced`; one that somebody loads
-    or unloads at this moment stays.
+    A model that placements hold, or that is not loaded, goes only when `forced`, which only a pool that
+    drains is; one that somebody loads or unloads at this moment stays.
     """
+    if forced and not await serving_pools.drains(connection, name):
+        return None
     known = await models.find(connection, name, model, lock=True)
     if known is None or known.leased(lease.at):
         return None
@@ -186,10 +188,10 @@ async def finish_eviction(
     """Record that a model is gone, with its event where its coming was told; False when the lease was lost.
 
     A model that was placed upon meanwhile stays promised. When its going is `forced`, who holds it is told
-    that the pool let go of it.
+    that the pool let go of it; not so on a pool that was resumed meanwhile, where it is promised as well.
     """
     model = evicted.model
-    if forced:
+    if forced and await serving_pools.drains(connection, name):
         known = await models.find(connection, name, model, lock=True)
         if known is None or known.load_key != key:
             return False

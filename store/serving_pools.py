@@ -82,6 +82,13 @@ async def serves(connection: Connection, name: PoolName) -> bool:
     return (await connection.execute(query.with_for_update(read=True))).first() is not None
 
 
+async def drains(connection: Connection, name: PoolName) -> bool:
+    """Whether a pool drains. Until the transaction ends nobody resumes it."""
+    named = (pools.c.tenant_id == name.tenant_id, pools.c.pool_id == name.pool_id)
+    query = sa.select(pools.c.pool_id).where(*named, pools.c.state == PoolState.DRAINING.value)
+    return (await connection.execute(query.with_for_update(read=True))).first() is not None
+
+
 def keep_pool(pool: ServingPool) -> KeepPool:
     """A pool as the rule of warm keeping sees it: one whose endpoint does not answer is not able."""
     return KeepPool(

@@ -25,11 +25,27 @@ from tests.activities.model_placing import BROKEN_MEMORY, serving_facts
 from tests.activities.serving.model_servers import TOKEN, Served
 
 NAME = PoolName("platform", "gpu-1")
-QUICK = WarmKeepTerms(lease_seconds=0.6, look_seconds=0.2, promise_patience_seconds=0)
+# A lease outlasts every pause of a busy machine: it ends where a test lets the time pass, and nowhere else.
+LEASE_SECONDS = 60.0
+TERMS = WarmKeepTerms(lease_seconds=LEASE_SECONDS, look_seconds=0.2, promise_patience_seconds=0)
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+class Later:
+    """The time of day, and as much later as a test has let pass."""
+
+    def __init__(self) -> None:
+        self._passed = timedelta()
+
+    def __call__(self) -> datetime:
+        return utc_now() + self._passed
+
+    def lease_ends(self) -> None:
+        """Every lease that is held by now has run out."""
+        self._passed += timedelta(seconds=LEASE_SECONDS * 1.5)
 
 
 class OneSecret:
@@ -42,10 +58,11 @@ class OneSecret:
 class Loader:
     """The hand over one pool and its model server, and what the test reads of both."""
 
-    def __init__(self, engine: Engine, served: Served, terms: WarmKeepTerms = QUICK) -> None:
+    def __init__(self, engine: Engine, served: Served, terms: WarmKeepTerms = TERMS) -> None:
         self.engine = engine
         self.served = served
         self.terms = terms
+        self.clock = Later()
         self.hand = self.another()
 
     def another(
@@ -54,7 +71,7 @@ class Loader:
         engine: Engine | FusedEngine | None = None,
         serving: ServingPort | None = None,
         secrets: Secrets | None = None,
-        now: Callable[[], datetime] = utc_now,
+        now: Callable[[], datetime] | None = None,
     ) -> ModelLoading:
         """The hand of another process, which knows nothing of this one."""
         return ModelLoading(
@@ -62,7 +79,7 @@ class Loader:
             serving or self.served.serving,
             secrets or OneSecret(),
             terms=self.terms,
-            now=now,
+            now=now or self.clock,
             new_key=uuid4,
         )
 
@@ -96,8 +113,15 @@ class Loader:
             id=placement_id,
         )
 
+    async def turn(self, state: str) -> None:
+        """Let the pool be in this state."""
+        await self.run(
+            "UPDATE pools SET state = :state, draining_since = CASE WHEN :state = 'draining' THEN now() END",
+            state=state,
+        )
+
     async def settle(self, *, patience: float = 0) -> Settled:
-        asked_at = utc_now()
+        asked_at = self.clock()
         listed = await self.hand.list_models(NAME)
         async with self.engine.begin() as connection:
             return await cached_models.settle(
@@ -105,7 +129,7 @@ class Loader:
                 NAME,
                 [one.model for one in listed],
                 asked_at=asked_at,
-                at=utc_now(),
+                at=self.clock(),
                 patience=timedelta(seconds=patience),
             )
 

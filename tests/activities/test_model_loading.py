@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
 
 import pytest
 import pytest_asyncio
@@ -15,8 +16,23 @@ from activities.secrets.ports import Credential, SecretsUnavailable
 from domain.serving.warm_keep import WarmKeepTerms
 from store.engine import Engine
 from store.tables import LoadCause
-from tests.activities.model_loading import NAME, QUICK, Loader
+from tests.activities.model_loading import LEASE_SECONDS, NAME, Loader, utc_now
 from tests.activities.serving.model_servers import DIALECTS, Served, served
+
+
+# For loads that last longer than their lease.
+SHORT = WarmKeepTerms(lease_seconds=3, look_seconds=0.2, promise_patience_seconds=0)
+PATIENCE_SECONDS = 30.0
+
+
+async def under_way(loader: Loader) -> datetime:
+    """Until the server loads the one model; how long the lease is held by then."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while "loading" not in loader.served.state["models"].values():
+            await asyncio.sleep(0.01)
+    (model,) = (await loader.models()).values()
+    assert model.load_until is not None
+    return model.load_until
 
 
 @pytest.fixture(params=DIALECTS)
@@ -141,13 +157,14 @@ async def test_what_an_endpoint_does_not_say_stays_counted_until_it_does(engine:
 
 
 async def test_a_load_that_never_came_is_free_after_the_patience(engine: Engine) -> None:
-    with served("ollama", terms={"load_seconds": 0.2, "answer_seconds": 0.2}) as server:
+    with served("ollama") as server:
         loader = await Loader(engine, server).open()
+        impatient = Loader(engine, Served(server.handle, "ollama", load_seconds=0.2, answer_seconds=0.2))
         server.admin("disturb", {"hang": True})
         with pytest.raises(LoadError):
-            await loader.load()
+            await impatient.load()
         with pytest.raises(LoadError):
-            await loader.settle()
+            await impatient.settle()
         assert await loader.states() == {"m:20gb": "loading"}
         server.admin("disturb", {"hang": False})
         server.admin("forget", {"model": "m:20gb"})
@@ -158,10 +175,12 @@ async def test_a_load_that_never_came_is_free_after_the_patience(engine: Engine)
 
 
 async def test_a_load_longer_than_its_lease_keeps_it(engine: Engine) -> None:
-    with served("ollama", seconds_per_gb=0.1) as server:
-        loader = await Loader(engine, server).open()
+    with served("ollama", seconds_per_gb=0.25) as server:
+        loader = await Loader(engine, server, SHORT).open()
         first = asyncio.create_task(loader.load())
-        await asyncio.sleep(QUICK.lease_seconds * 2)
+        taken = await under_way(loader)
+        await asyncio.sleep(SHORT.lease_seconds)
+        assert await under_way(loader) > taken
         assert await loader.load() is False
         assert await first is True
         assert server.state["loads"] == {"m:20gb": 1}
@@ -170,11 +189,10 @@ async def test_a_load_longer_than_its_lease_keeps_it(engine: Engine) -> None:
 
 async def test_a_load_whose_lease_was_taken_over_ends_without_a_word(engine: Engine) -> None:
     with served("ollama", seconds_per_gb=0.1) as server:
-        loader = await Loader(engine, server).open()
+        loader = await Loader(engine, server, SHORT).open()
         first = asyncio.create_task(loader.load())
-        await asyncio.sleep(0.1)
-        await loader.run("UPDATE cached_models SET load_until = now() - interval '1 second'")
-        second = loader.another()
+        await under_way(loader)
+        second = loader.another(now=lambda: utc_now() + timedelta(seconds=LEASE_SECONDS))
         taken = await second.load(NAME, "m:20gb", 20, LoadCause.REQUEST)
         with pytest.raises(LoadError) as told:
             await first
@@ -189,7 +207,7 @@ async def test_a_load_that_is_told_to_stop_gives_its_lease_back(engine: Engine) 
     with served("ollama", seconds_per_gb=0.05) as server:
         loader = await Loader(engine, server, WarmKeepTerms(lease_seconds=60)).open()
         first = asyncio.create_task(loader.load())
-        await asyncio.sleep(0.2)
+        await under_way(loader)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -211,6 +229,7 @@ async def test_what_is_held_stays_unless_it_is_forced(loader: Loader) -> None:
     held = await loader.hold()
     await loader.load()
     assert await loader.hand.unload(NAME, "m:20gb", "idle") is False
+    await loader.turn("draining")
     assert await loader.hand.unload(NAME, "m:20gb", "drained", forced=True) is True
     assert await loader.states() == {}
     ((state, problem),) = await loader.rows(
@@ -218,6 +237,45 @@ async def test_what_is_held_stays_unless_it_is_forced(loader: Loader) -> None:
     )
     assert (state, "drained" in problem) == ("released", True)
     await loader.agrees()
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+async def test_nothing_is_forced_from_a_pool_that_was_resumed(loader: Loader, held: bool) -> None:
+    """What a drain wanted to unload a moment ago is not its business any more."""
+    await loader.load()
+    if held:
+        await loader.hold()
+    assert await loader.hand.unload(NAME, "m:20gb", "drained", forced=True) is False
+    assert await loader.states() == {"m:20gb": "loaded"}
+    await loader.agrees()
+
+
+async def test_a_pool_that_is_resumed_while_a_model_leaves_keeps_its_placements(engine: Engine) -> None:
+    with served("ollama") as server:
+        loader = await Loader(engine, server).open()
+        before = await loader.hold()
+        await loader.load()
+        await loader.turn("draining")
+
+        class Slow:
+            """Somebody resumes the pool and is placed there while the endpoint unloads the model."""
+
+            async def unload(self, endpoint: object, model: str) -> None:
+                await server.serving.unload(server.endpoint, model)
+                await loader.turn("active")
+                await loader.hold()
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(server.serving, name)
+
+        hand = loader.another(serving=Slow())  # type: ignore[arg-type]  # what it lacks comes from the real one
+        assert await hand.unload(NAME, "m:20gb", "patience_over", forced=True) is True
+        assert await loader.states() == {"m:20gb": "promised"}
+        held = await loader.rows("SELECT placement_id FROM model_placements WHERE state = 'held'")
+        assert len(held) == 2
+        assert before in [row[0] for row in held]
+        assert await loader.load() is True
+        await loader.agrees()
 
 
 async def test_a_model_placed_on_while_it_leaves_is_promised_and_loaded_again(engine: Engine) -> None:
@@ -251,6 +309,7 @@ async def test_an_endpoint_that_is_gone_keeps_its_model_unless_it_is_given_up(en
     with served("ollama") as server:
         loader = await Loader(engine, server).open()
         await loader.load()
+    await loader.turn("draining")
     with pytest.raises(LoadError) as told:
         await loader.hand.unload(NAME, "m:20gb", "drained", forced=True)
     assert told.value.kind == "unreachable"

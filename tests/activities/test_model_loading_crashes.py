@@ -9,15 +9,14 @@ import pytest
 import pytest_asyncio
 
 from activities.serving.ports import Endpoint, ListedModel
-from domain.serving.warm_keep import WarmKeepTerms
 from lab.chaos.killing import Fuse, FusedEngine, Killed
 from store.engine import Engine
 from store.tables import LoadCause
 from tests.activities.model_loading import NAME, Loader
 from tests.activities.serving.model_servers import Served, served
 
-TERMS = WarmKeepTerms(lease_seconds=0.15, look_seconds=0.1, promise_patience_seconds=0)
 MODEL = "m:5gb"
+PATIENCE_SECONDS = 30.0
 
 
 class FusedServing:
@@ -53,7 +52,7 @@ def server() -> Iterator[Served]:
 
 @pytest_asyncio.fixture(scope="module")
 async def loader(shared_engine: Engine, server: Served) -> AsyncIterator[Loader]:
-    yield await Loader(shared_engine, server, TERMS).open(vram_gb=6)
+    yield await Loader(shared_engine, server).open(vram_gb=6)
 
 
 async def ended(loader: Loader, act: str, fuse: Fuse) -> bool:
@@ -71,10 +70,11 @@ async def ended(loader: Loader, act: str, fuse: Fuse) -> bool:
 
 
 async def cleared(loader: Loader) -> None:
-    """Nothing is on the pool, whatever an earlier run left there."""
+    """The pool is active and nothing is on it, whatever an earlier run left there."""
+    await loader.turn("active")
     await loader.run("UPDATE model_placements SET state = 'released', ended_at = now() WHERE state = 'held'")
     loader.served.admin("forget", {"model": MODEL})
-    await asyncio.sleep(TERMS.lease_seconds * 1.5)
+    loader.clock.lease_ends()
     await loader.settle()
     assert await loader.states() == {}
     await loader.agrees()
@@ -91,10 +91,21 @@ async def test_a_load_may_end_at_every_moment(loader: Loader, held: bool) -> Non
             await loader.hold(MODEL, 5)
         assert not await ended(loader, "load", Fuse(blows_at=moment))
         await loader.all_is_well()
-        assert await asyncio.wait_for(loader.load(MODEL, 5), 10) in {True, False}
+        loader.clock.lease_ends()
+        assert await asyncio.wait_for(loader.load(MODEL, 5), PATIENCE_SECONDS) in {True, False}
         assert await loader.states() == {MODEL: "loaded"}
         await loader.agrees()
     assert whole.passed >= 8
+
+
+async def test_who_waits_for_a_load_takes_it_over_when_its_hand_has_died(loader: Loader) -> None:
+    await cleared(loader)
+    assert not await ended(loader, "load", Fuse(blows_at=4))
+    waiting = asyncio.create_task(loader.load(MODEL, 5))
+    await asyncio.sleep(0.1)
+    loader.clock.lease_ends()
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+    await loader.agrees()
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
@@ -106,7 +117,7 @@ async def test_what_a_dead_load_left_is_settled_by_a_list(loader: Loader, held: 
         await cleared(loader)
         placement = await loader.hold(MODEL, 5) if held else None
         await ended(loader, "load", Fuse(blows_at=moment))
-        await asyncio.sleep(TERMS.lease_seconds * 1.2)
+        loader.clock.lease_ends()
         await loader.settle()
         states = await loader.states()
         assert states in ({MODEL: "loaded"}, {MODEL: "promised"} if held else {})
@@ -120,6 +131,7 @@ async def test_what_a_dead_load_left_is_settled_by_a_list(loader: Loader, held: 
 async def test_an_unloading_may_end_at_every_moment(loader: Loader, act: str) -> None:
     await cleared(loader)
     await loader.load(MODEL, 5)
+    await loader.turn("draining")
     whole = Fuse()
     assert await ended(loader, act, whole)
     for moment in range(1, whole.passed + 1):
@@ -127,9 +139,10 @@ async def test_an_unloading_may_end_at_every_moment(loader: Loader, act: str) ->
         await loader.load(MODEL, 5)
         if act == "forced":
             await loader.hold(MODEL, 5)
+        await loader.turn("draining")
         await loader.run("DELETE FROM outbox")
         await ended(loader, act, Fuse(blows_at=moment))
-        await asyncio.sleep(TERMS.lease_seconds * 1.2)
+        loader.clock.lease_ends()
         await loader.settle()
         await loader.agrees()
         await loader.hand.unload(NAME, MODEL, "idle", forced=True)
