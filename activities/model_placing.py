@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -204,6 +204,7 @@ class ModelPlacing:
                 f" {known.decided_at:%Y-%m-%d %H:%M} UTC; use a new id for another request"
             )
             return Refused(PlaceRefusal.PLACEMENT_DIFFERS, text)
+        known = _ended_by(known, self._now())
         place = (known.pool_tenant_id, known.pool_id)
         pool = next((each for each in read.pools if each.name == place), None)
         if not known.held or pool is None:
@@ -229,6 +230,13 @@ class ModelPlacing:
             log.warning("secrets_unavailable", tenant=name[0], pool=name[1])
             text = "the secrets service gives no credential for the endpoint now, so nothing was placed"
             return Refused(PlaceRefusal.SECRETS_UNAVAILABLE, text)
+
+
+def _ended_by(known: StoredPlacement, now: datetime) -> StoredPlacement:
+    """The placement with its end where its time is over, which the collector writes within a minute."""
+    if not known.held or known.expires_at is None or known.expires_at > now:
+        return known
+    return replace(known, state=PlacementState.EXPIRED, ended_at=known.expires_at)
 
 
 async def _hold(driver: Driver, record: StoredPlacement) -> bool:

@@ -23,7 +23,8 @@ from store.tables import PlacementState, model_placements
 # Of the models on shared pools, a tenant's transaction sees the one that it names here.
 NAME_MODEL = "SELECT set_config('sco.model', %(model)s, true)"
 # The tenant's own pools and the shared ones. A retired pool is no candidate: it never comes back. An endpoint
-# that this tenant reported down is down for it, until probes say how it is for all.
+# that this tenant reported down is down for it, until probes say how it is for all. A lease without a
+# beginning is that of an unloading: who is placed then has to see to the load.
 CANDIDATES = """
     SELECT p.tenant_id, p.pool_id, p.region, p.security_boundary, p.state, p.endpoint_ref,
       CASE WHEN c.hall_lost THEN 'excluded' ELSE c.standing END,
@@ -35,7 +36,7 @@ CANDIDATES = """
       CAST(c.utilization * 1000000 AS int), c.queue_depth,
       coalesce(s.learned_cold_start_seconds, nullif(c.cold_start_seconds, 0)),
       coalesce(m.vram_gb, 0), coalesce(m.state = 'loaded', false),
-      coalesce(m.state = 'loading' AND m.load_until > %(now)s, false)
+      coalesce(m.state = 'loading' AND m.load_until > %(now)s AND m.load_started_at IS NOT NULL, false)
     FROM pool_serving s
     JOIN pools p ON p.tenant_id = s.tenant_id AND p.pool_id = s.pool_id
     JOIN pool_capacity c ON c.tenant_id = s.tenant_id AND c.pool_id = s.pool_id

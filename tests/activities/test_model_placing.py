@@ -271,6 +271,23 @@ async def test_what_was_released_stays_released_when_asked_again(serving: Servin
     assert (again.record.state, again.credential, again.endpoint_ref) == (PlacementState.RELEASED, None, None)
 
 
+async def test_a_placement_whose_time_is_over_opens_nothing_when_asked_again(serving: ServingEstate) -> None:
+    """Whether or not the collector has come by: who may not renew gets no credential either."""
+    await serving.pool()
+    name = uuid4()
+    first = await serving.place(placement_id=name)
+    assert first.record.expires_at is not None
+    serving.clock.move((first.record.expires_at - serving.clock()).total_seconds() - 1)
+    assert (await serving.place(placement_id=name)).credential is not None
+    serving.clock.move(1)
+    again = await serving.place(placement_id=name)
+    assert (again.record.state, again.credential, again.endpoint_ref) == (PlacementState.EXPIRED, None, None)
+    renewed = await serving.hand.renew(ACME, name)
+    assert renewed is not None
+    assert renewed.expires_at == again.record.expires_at
+    await serving.memory_is_right()
+
+
 async def test_without_secrets_a_placement_fails_at_once_and_keeps_nothing(serving: ServingEstate) -> None:
     await serving.pool()
     serving.vault.down = True
@@ -303,7 +320,9 @@ async def test_a_model_that_somebody_loads_already_is_started_for_nobody_else(
     await serving.pool()
     await serving.place()
     await serving.run(
-        "UPDATE cached_models SET state = 'loading', load_key = gen_random_uuid(), load_until = :until",
+        "UPDATE cached_models SET state = 'loading', load_key = gen_random_uuid(), load_started_at = :now,"
+        " load_until = :until",
+        now=serving.clock(),
         until=serving.later(10),
     )
     counting_on_it = await serving.place()
@@ -315,6 +334,21 @@ async def test_a_model_that_somebody_loads_already_is_started_for_nobody_else(
     assert counting_on_it.record.placement_id not in started
     assert after_the_lease.record.placement_id in started
     assert len(started) == 2
+
+
+async def test_a_model_that_leaves_at_this_moment_is_loaded_for_whoever_is_placed(
+    serving: ServingEstate,
+) -> None:
+    await serving.pool(loaded=MODEL)
+    await serving.run(
+        "UPDATE cached_models SET state = 'loading', loaded_at = NULL, load_key = gen_random_uuid(),"
+        " load_until = :until",
+        until=serving.later(10),
+    )
+    placed = await serving.place()
+    assert (placed.record.held, placed.record.warm, placed.record.cold_start_seconds) == (True, False, 40)
+    await serving.hand.settle()
+    assert [one.placement_id for one in serving.starts.started] == [placed.record.placement_id]
 
 
 async def test_a_release_is_told_to_the_workflow_that_there_is(serving: ServingEstate) -> None:
