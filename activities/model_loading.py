@@ -201,7 +201,9 @@ class ModelLoading:
                 connection, name, model, lease, at=at, seconds=None if taken_over else seconds
             )
         if not done:
-            raise LoadError(LoadProblem.LEASE_LOST, f"somebody else took over the load of {model}")
+            lost = LoadError(LoadProblem.LEASE_LOST, f"somebody else took over the load of {model}")
+            await self._give_back(name, model, lease, lost, certain=False)
+            raise lost
         LOADS.labels(wanted.cause.value, "loaded").inc()
         if not taken_over:
             LOAD_SECONDS.observe(seconds)
@@ -254,9 +256,9 @@ class ModelLoading:
         except asyncio.CancelledError:
             if lost.is_set():
                 working.uncancel()
-                raise LoadError(
-                    LoadProblem.LEASE_LOST, f"somebody else took over the load of {model}"
-                ) from None
+                taken = LoadError(LoadProblem.LEASE_LOST, f"somebody else took over the load of {model}")
+                await self._give_back(name, model, lease, taken, certain=False)
+                raise taken from None
             stopped = LoadError(LoadProblem.LEASE_LOST, "it was told to stop")
             await asyncio.shield(self._give_back(name, model, lease, stopped, certain=False))
             raise

@@ -140,11 +140,16 @@ async def change_pool(
 
     async def work(connection: Connection) -> Answer:
         version = await _version(connection, tenant_id, pool_id, if_match)
-        done = await pool_life.change(connection, tenant_id, pool_id, wanted, version)
+        done = await pool_life.change(connection, tenant_id, pool_id, wanted, version, at=deps.now())
         return await _answer(connection, deps, tenant_id, pool_id, done)
 
+    async def after(answer: Answer) -> Answer:
+        if wanted.get("endpoint_ref") is not None:
+            await _look_at_models(deps, tenant_id, pool_id)
+        return answer
+
     condition = (if_match or "").encode() + b"\n" + await request.body()
-    return await once(deps, keyed(request, tenant_id, idempotency_key, condition), work)
+    return await once(deps, keyed(request, tenant_id, idempotency_key, condition), work, after)
 
 
 @router.post("/{poolId}/activate", response_model=PoolDetail)
@@ -233,6 +238,15 @@ async def _tell(deps: Deps, tenant_id: str, pool_id: str, action: PoolAction) ->
                 await deps.starter.tell_drain(tenant_id, pool_id)
     except NOT_STARTED as error:
         log.warning("drain_queued", pool=pool_id, action=action.value, error=type(error).__name__)
+
+
+async def _look_at_models(deps: Deps, tenant_id: str, pool_id: str) -> None:
+    """Have a new endpoint asked what it has loaded; what is not told is found by the pool's next look."""
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await deps.starter.want_warm_keep(tenant_id, pool_id)
+    except NOT_STARTED as error:
+        log.warning("look_at_models_queued", pool=pool_id, error=type(error).__name__)
 
 
 async def _answer(

@@ -127,6 +127,25 @@ async def settle(
     return Settled(tuple(found), tuple(lost))
 
 
+async def doubt(connection: Connection, name: PoolName, at: datetime) -> None:
+    """Forget what is loaded on a pool, since another endpoint answers for it now; memory stays counted.
+
+    Whoever loads or unloads there loses the lease. A load or a list of the new endpoint finds out.
+    """
+    told_before = sa.case(
+        (cached_models.c.state == ModelState.LOADING.value, cached_models.c.load_started_at), else_=None
+    )
+    unknown = {
+        "state": ModelState.LOADING.value,
+        "loaded_at": None,
+        "load_key": sa.func.gen_random_uuid(),
+        "load_until": at,
+        "load_started_at": told_before,
+    }
+    there = (*_pool(name), cached_models.c.state != ModelState.PROMISED.value)
+    await connection.execute(sa.update(cached_models).where(*there).values(unknown))
+
+
 async def set_aside(
     connection: Connection, name: PoolName, model: str, key: UUID | None, problem: str | None
 ) -> bool:

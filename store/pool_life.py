@@ -20,9 +20,11 @@ from domain.pool_life import (
     stale,
     step,
 )
+from store import cached_models as models
 from store import outbox
 from store.engine import Connection
 from store.registry import find_pool, lock_capacity
+from store.serving_pools import PoolName
 from store.tables import cached_models, pools
 from wire.payloads import (
     Change,
@@ -79,12 +81,12 @@ async def held_in(connection: Connection, tenant_id: str, pool_id: str) -> Held:
         .where(cached_models.c.tenant_id == tenant_id, cached_models.c.pool_id == pool_id)
         .order_by(cached_models.c.model)
     )
-    models = tuple(LoadedModel(*row) for row in await connection.execute(query))
+    loaded = tuple(LoadedModel(*row) for row in await connection.execute(query))
     return Held(
         units=sum(row.units for row in rows),
         instances=sum(row.instances for row in rows),
         workloads=tuple(row.workload_id for row in rows),
-        models=models,
+        models=loaded,
     )
 
 
@@ -120,8 +122,13 @@ async def change(
     pool_id: str,
     wanted: Mapping[str, object],
     expected_version: int | None,
+    *,
+    at: datetime,
 ) -> Stepped | Refusal:
-    """Change what is no fact of a pool; a change that changes nothing leaves its version as it is."""
+    """Change what is no fact of a pool; a change that changes nothing leaves its version as it is.
+
+    What the endpoint before had loaded, another one has not: nothing counts as loaded until it lists it.
+    """
     pool, held = await locked(connection, tenant_id, pool_id)
     refused = _refused(pool, held, expected_version)
     after = refused or step(pool_id, pool.state, PoolAction.CHANGE, held)
@@ -140,6 +147,8 @@ async def change(
             {"seconds": seconds, "tenant": tenant_id, "pool": pool_id},
         )
     after_it = await _write(connection, pool, values)
+    if "endpoint_ref" in values:
+        await models.doubt(connection, PoolName(tenant_id, pool_id), at)
     await _announce_change(connection, pool, after_it)
     return Stepped(pool.state, after_it)
 
