@@ -190,6 +190,12 @@ NO_CLAIM = Kind(
     "no_claim", 409, "The workload has no claim", "Send one with POST /workloads/{workloadId}/claims."
 )
 DUPLICATE_POOL = Kind("duplicate_pool", 409, "The pool exists with other facts", "Choose another poolId.")
+GROUP_DIFFERS = Kind(
+    "group_differs",
+    409,
+    "The group has another basis",
+    "Send the group's own groupBasis, or another groupId.",
+)
 NO_SUCH_STEP = Kind(
     "no_such_step", 409, "The pool's state has no such step", "Take one of the steps in `allowedActions`."
 )

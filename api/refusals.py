@@ -28,7 +28,7 @@ from store.idempotency import KeyInFlight, KeyReused
 from store.node_drains import UnknownDrain
 from store.nodes import NotRegistered, UnknownNode
 from store.partitions import PartitionDiffers, UnknownRegion
-from store.registry import DuplicatePool, UnknownPool
+from store.registry import DuplicatePool, GroupDiffers, UnknownPool
 from store.warm_profiles import UnknownProfile
 from store.warm_requests import UnknownRequest
 from store.workloads import UnknownContract, UnknownPartition, UnknownWorkload, WorkloadDiffers
@@ -40,6 +40,7 @@ log = structlog.get_logger("api")
 TOLD_AS: dict[type[Exception], Kind] = {
     UnknownPool: problems.UNKNOWN_POOL,
     DuplicatePool: problems.DUPLICATE_POOL,
+    GroupDiffers: problems.GROUP_DIFFERS,
     UnknownContract: problems.UNKNOWN_CONTRACT,
     UnknownWorkload: problems.UNKNOWN_WORKLOAD,
     UnknownPartition: problems.UNKNOWN_PARTITION,

@@ -40,6 +40,10 @@ class DuplicatePool(ValueError):
     """A pool of this id is registered already, with other facts."""
 
 
+class GroupDiffers(ValueError):
+    """A pool names a correlation group that has another basis."""
+
+
 class UnknownPool(LookupError):
     """No pool of this id belongs to the tenant."""
 
@@ -107,7 +111,8 @@ async def register_pools(connection: Connection, facts: Sequence[PoolFacts], sta
     """Register pools that are not there yet; returns how many were new.
 
     A pool that is there with the same facts is left as it is; with other facts it is `DuplicatePool`,
-    since facts are fixed at registration, except prices, which the rate card changes.
+    since facts are fixed at registration, except prices, which the rate card changes. `GroupDiffers`
+    where the group of a pool has another basis than the pool says.
     """
     if not facts:
         return 0
@@ -141,6 +146,23 @@ async def _register_groups(connection: Connection, facts: Sequence[PoolFacts]) -
     }
     rows = [groups[key] for key in sorted(groups)]
     await connection.execute(insert(correlation_groups).values(rows).on_conflict_do_nothing())
+    await _refuse_other_bases(connection, facts)
+
+
+async def _refuse_other_bases(connection: Connection, facts: Sequence[PoolFacts]) -> None:
+    """A basis belongs to a group, so all of its pools say the same."""
+    group = correlation_groups.c
+    named = sorted({(one.tenant_id, one.group_id) for one in facts})
+    query = sa.select(group.tenant_id, group.group_id, group.basis)
+    found = await connection.execute(query.where(sa.tuple_(group.tenant_id, group.group_id).in_(named)))
+    bases = {(row.tenant_id, row.group_id): row.basis for row in found}
+    for one in facts:
+        known = bases[one.tenant_id, one.group_id]
+        if known != one.group_basis.value:
+            raise GroupDiffers(
+                f"group {one.group_id!r} has the basis {known}, and pool {one.pool_id!r} says"
+                f" {one.group_basis}: all pools of a group say the same, so send {known} or another group"
+            )
 
 
 async def _refuse_other_facts(connection: Connection, facts: PoolFacts) -> None:
