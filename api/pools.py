@@ -8,8 +8,9 @@ from decimal import Decimal
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Query, Request, Response, status
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from api import problems
 from api.deps import Deps, Tenant, Uses
@@ -50,6 +51,19 @@ SMALLEST_PRICE = Decimal("0.000001")
 
 
 EndpointRef = Annotated[Line, Field(min_length=1, max_length=MAX_LENGTH)]
+# Paths below the registry that are no pools: one of that name could not be reached.
+NO_POOLS = "placements"
+
+
+def _is_no_path(pool_id: str) -> str:
+    if pool_id == NO_POOLS:
+        raise PydanticCustomError("reserved", f"another id: {POOLS}/{NO_POOLS} is no pool")
+    return pool_id
+
+
+NewPoolId = Annotated[
+    PoolId, AfterValidator(_is_no_path), Field(json_schema_extra={"not": {"const": NO_POOLS}})
+]
 
 
 # What a pool outside the private cloud has no word for: it is launched by nobody.
@@ -74,7 +88,7 @@ class PoolRegistration(Body):
     `endpointRef` is where the pool serves models. It is no fact: PATCH of the pool changes it.
     """
 
-    pool_id: PoolId
+    pool_id: NewPoolId
     kind: PoolKind = PoolKind.PRIVATE_CLOUD
     region: Name
     hall: Name | None = None

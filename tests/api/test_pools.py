@@ -61,6 +61,27 @@ async def test_other_facts_under_the_same_id_are_refused(door: Door) -> None:
     assert (await door.get(f"{POOLS}/eu-north-h1-gp-m")).json()["ramGb"] == 32
 
 
+async def test_a_group_has_one_basis_whoever_joins_it(door: Door) -> None:
+    assert (await door.post(POOLS, FACTS)).status_code == 201
+    joining = FACTS | {"poolId": "eu-north-h1-gp-l", "groupBasis": "hall"}
+    for _ in range(2):
+        told = problem(await door.post(POOLS, joining), 409, "group_differs")
+        assert "aggregate" in told["detail"]
+        assert "hall" in told["detail"]
+    assert await door.estate.value("SELECT count(*) FROM pools") == 1
+    joined = await door.post(POOLS, joining | {"groupBasis": "aggregate"})
+    assert (joined.status_code, joined.json()["groupBasis"]) == (201, "aggregate")
+    theirs = await door.as_(tenant_id="acme").post(POOLS, json=joining)
+    assert (theirs.status_code, theirs.json()["groupBasis"]) == (201, "hall")
+
+
+async def test_a_pool_has_no_id_that_is_the_path_of_something_else(door: Door) -> None:
+    told = problem(await door.post(POOLS, FACTS | {"poolId": "placements"}), 422, "invalid_request")
+    assert told["detail"].startswith("body poolId is placements; allowed is another id")
+    assert await door.estate.value("SELECT count(*) FROM pools") == 0
+    assert (await door.post(POOLS, FACTS | {"poolId": "placements-1"})).status_code == 201
+
+
 async def test_wrong_facts_are_told_by_field_with_value_and_what_is_allowed(door: Door) -> None:
     wrong = FACTS | {"cpuCores": 0, "purchaseModel": "spot", "colour": "red", "pricePerHourUsd": "1e400"}
     told = problem(await door.post(POOLS, wrong), 422, "invalid_request")
