@@ -11,13 +11,11 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from activities.model_loading import LoadError
-from domain.serving.warm_keep import WarmKeepTerms
 from store.engine import Engine
 from store.tables import LoadCause
 from tests.activities.model_loading import NAME, Loader
 from tests.activities.serving.model_servers import DIALECTS, Served, served
 
-TERMS = WarmKeepTerms(lease_seconds=0.5, look_seconds=0.2, promise_patience_seconds=0)
 MODELS = tuple(f"m-{number}:{size}gb" for number, size in enumerate((10, 20, 20, 30, 40)))
 HANDS, STEPS = 6, 12
 DEADLOCK_SECONDS = 120
@@ -80,7 +78,7 @@ class Somebody:
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_many_hands_at_once_agree_in_the_end(engine: Engine, dialect: str, seed: int) -> None:
     with served(dialect, seconds_per_gb=0.002, terms={"answer_seconds": 3.0}) as server:
-        loader = await Loader(engine, server, TERMS).open()
+        loader = await Loader(engine, server).open()
         people = [Somebody(loader, seed * 100 + number) for number in range(HANDS)]
         await asyncio.wait_for(asyncio.gather(*(one.live() for one in people)), DEADLOCK_SECONDS)
         await loader.all_is_well()
@@ -90,7 +88,7 @@ async def test_many_hands_at_once_agree_in_the_end(engine: Engine, dialect: str,
 async def settled(loader: Loader, server: Served) -> None:
     """After the last lease, a list brings store and server together; what is left can all be unloaded."""
     server.admin("disturb", {"fail_next": 0})
-    await asyncio.sleep(TERMS.lease_seconds * 1.2)
+    loader.clock.lease_ends()
     await loader.settle()
     for model in tuple(await loader.states()):
         await loader.hand.unload(NAME, model, "idle")

@@ -23,7 +23,7 @@ from store.engine import Engine
 from store.serving_pools import PoolName
 from store.tables import LoadCause, WarmStatus
 from store.warm_requests import WarmRequest
-from tests.activities.model_loading import NAME, QUICK, Loader, utc_now
+from tests.activities.model_loading import NAME, TERMS, Loader, utc_now
 from tests.activities.serving.model_servers import Served, served
 
 OLD = "UPDATE cached_models SET last_used_at = now() - interval '31 minutes', loaded_at = loaded_at"
@@ -34,7 +34,7 @@ class Keeper:
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-        self.hand = WarmKeepingActivities(loader.engine, loader.hand, terms=QUICK, now=utc_now)
+        self.hand = WarmKeepingActivities(loader.engine, loader.hand, terms=TERMS, now=utc_now)
 
     async def look(self, *failed: FailedLoad, name: PoolName = NAME) -> ModelsLooked:
         return await self.hand.look_at_models(WarmKeepInput(**name._asdict(), failed=failed))
