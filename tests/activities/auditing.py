@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from activities.auditing import audit
 from activities.finishing import FinishingActivities
 from activities.launching import Launcher
 from activities.placement_calls import FinishRequest, RegionRequest, WorkloadRequest
+from activities.ports import Compute, Server
 from activities.provider_acts import ProviderActs
 from domain.acquisition import AcquisitionTerms
 from domain.audit import AuditReport, FindingKind
@@ -109,7 +110,8 @@ class Fleet:
             "now": self.estate.clock,
             "settle_seconds": 0.05,
         }
-        return await audit(engine or self.estate.engine, self.hands.compute, **options | changes)
+        compute = changes.pop("compute", self.hands.compute)
+        return await audit(engine or self.estate.engine, compute, **options | changes)
 
     async def found(self, **changes: Any) -> list[tuple[FindingKind, str]]:
         return [(one.kind, one.subject) for one in (await self.audit(**changes)).findings]
@@ -155,6 +157,24 @@ class Fleet:
             if one["status"] != "DELETED":
                 self.cloud.terminate(one["id"])
         self.hands.connections.close()
+
+
+class BetweenLooks:
+    """The provider, where something changes after the auditor's first list and before its second."""
+
+    def __init__(self, compute: Compute, change: Callable[[], None]) -> None:
+        self._compute = compute
+        self._change = change
+        self.lists = 0
+
+    def list_managed(self, region: str) -> Sequence[Server]:
+        self.lists += 1
+        if self.lists == 2:
+            self._change()
+        return self._compute.list_managed(region)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compute, name)
 
 
 @contextmanager

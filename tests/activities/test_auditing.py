@@ -26,7 +26,7 @@ from store.audit_facts import snapshot
 from store.audit_log import Action, Entry, record
 from store.engine import create_engine
 from store.tables import audits
-from tests.activities.auditing import INSTANCES, Fleet, without
+from tests.activities.auditing import INSTANCES, BetweenLooks, Fleet, without
 from tests.estates import PARTITION, REGION, TENANT, Estate
 
 K = FindingKind
@@ -274,25 +274,22 @@ async def test_what_heals_between_two_looks_is_no_finding(fleet: Fleet) -> None:
     _, _, server_id = await fleet.slot()
     fleet.spoil(server_id, task_state="deleting")
 
-    async def heal() -> None:
-        await asyncio.sleep(0.3)
-        fleet.spoil(server_id, task_state=None)
-
-    report, _ = await asyncio.gather(fleet.audit(settle_seconds=1.0), heal())
-    assert report.verdict is Verdict.CLEAN
+    between = BetweenLooks(fleet.hands.compute, lambda: fleet.spoil(server_id, task_state=None))
+    report = await fleet.audit(compute=between)
+    assert (report.verdict, between.lists) == (Verdict.CLEAN, 2)
 
 
 async def test_another_fault_in_the_second_look_is_no_finding_yet(fleet: Fleet) -> None:
     first, second = (await fleet.slot(0))[2], (await fleet.slot(1))[2]
     fleet.spoil(first, task_state="deleting")
 
-    async def exchange() -> None:
-        await asyncio.sleep(0.3)
+    def exchange() -> None:
         fleet.spoil(first, task_state=None)
         fleet.spoil(second, task_state="deleting")
 
-    report, _ = await asyncio.gather(fleet.audit(settle_seconds=1.0), exchange())
-    assert report.verdict is Verdict.CLEAN
+    between = BetweenLooks(fleet.hands.compute, exchange)
+    report = await fleet.audit(compute=between)
+    assert (report.verdict, between.lists) == (Verdict.CLEAN, 2)
 
 
 async def test_growing_and_shrinking_meanwhile_are_no_findings(fleet: Fleet) -> None:

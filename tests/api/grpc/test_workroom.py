@@ -83,21 +83,30 @@ async def test_who_is_cancelled_waits_for_the_end_of_the_work(room: Workroom) ->
 async def test_a_deadline_ends_the_work_as_a_time_out(room: Workroom) -> None:
     long = Long()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await room(long.last())
+        async with asyncio.timeout(None) as limit:
+            asking = asyncio.ensure_future(room(long.last()))
+            await asyncio.to_thread(long.began.wait)
+            limit.reschedule(asyncio.get_running_loop().time())
+            await asking
     assert long.ended
 
 
 async def test_work_that_was_done_in_spite_of_a_deadline_is_not_lost(room: Workroom) -> None:
+    began = threading.Event()
+
     async def stubborn() -> str:
+        began.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             return "done"
         return "never"
 
-    async with asyncio.timeout(0.05):
-        assert await room(stubborn()) == "done"
+    async with asyncio.timeout(None) as limit:
+        asking = asyncio.ensure_future(room(stubborn()))
+        await asyncio.to_thread(began.wait)
+        limit.reschedule(asyncio.get_running_loop().time())
+        assert await asking == "done"
 
 
 async def test_what_is_not_done_when_the_room_closes_is_cancelled() -> None:
