@@ -42,6 +42,9 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
+WORK_IS_GONE = frozenset({Phase.DRAINED, Phase.FINISHED})
+
+
 class Route(StrEnum):
     """By which way the work was told. A drain changes it at most once, from the first to the second."""
 
@@ -67,10 +70,11 @@ class _Kept(BaseModel):
 class Drain(_Kept):
     """One drain. Moments are seconds on the steady clock of the machine's start that `Saved` names.
 
-    `heard_by` is the way by which the notice came.
+    `heard_by` is the way by which the notice came, `joined` the last that hardened or hastened the drain.
     """
 
     notice: Notice
+    joined: Notice | None = None
     orders: DrainOrders
     owner: str
     heard_by: str | None = None
@@ -80,11 +84,11 @@ class Drain(_Kept):
     ends_at: Steady
     told: tuple[Told, ...] = ()
 
-    @field_validator("notice")
+    @field_validator("notice", "joined")
     @classmethod
-    def _ends(cls, notice: Notice) -> Notice:
-        if notice.deadline is None:
-            raise ValueError("a drain is due to a notice with a deadline")
+    def _ends(cls, notice: Notice | None) -> Notice | None:
+        if notice is not None and notice.deadline is None:
+            raise ValueError("a drain is due to notices with a deadline")
         return notice
 
 
@@ -104,6 +108,13 @@ class Saved(_Kept):
     memory: Memory = Memory()
     drain: Drain | None = None
     to_uncordon: tuple[Mark, ...] = Field(default=(), max_length=64)
+
+    @property
+    def in_force(self) -> Notice:
+        """What the work is told of the drain: the last notice that counted, and the earliest deadline."""
+        assert self.drain is not None, "no drain is under way"
+        notice = self.drain.joined or self.drain.notice
+        return notice.model_copy(update={"deadline": self.memory.deadline or notice.deadline})
 
     @field_validator("memory")
     @classmethod
@@ -187,9 +198,13 @@ class DrainRecord:
         remaining = drain.ends_at - saved_at
         assert notice.deadline is not None, "a drain is due to a notice with a deadline"
         ends_at = after_reboot(notice.deadline, notice.issued_at, remaining, self._clock, self._provider)
-        return drain.model_copy(
-            update={"heard_at": boot - max(0.0, saved_at - drain.heard_at), "ends_at": ends_at}
-        )
+        moved: dict[str, Any] = {"heard_at": boot - max(0.0, saved_at - drain.heard_at), "ends_at": ends_at}
+        # An empty node that outlived its deadline is not drained again, as far as anybody knows the time yet.
+        is_over = drain.phase in WORK_IS_GONE and self._clock.wall() > notice.deadline
+        if ends_at > boot and not is_over:
+            # What runs after a start of the machine was not there to be told.
+            moved |= {"phase": Phase.HEARD, "route": None}
+        return drain.model_copy(update=moved)
 
 
 def _read(path: Path) -> Saved | None:

@@ -62,6 +62,11 @@ class Memory(NamedTuple):
     def draining(self) -> bool:
         return self.deadline is not None
 
+    @property
+    def latest(self) -> datetime | None:
+        """When the last of the notices that hold the drain comes true; None without a drain."""
+        return max((one.deadline for one in self.standing if one.holds), default=self.deadline)
+
 
 class Verdict(StrEnum):
     """What one notice means for the node."""
@@ -109,8 +114,8 @@ def decide(memory: Memory, said: Said, *, drain_on_advisory: bool, not_before: d
 
 
 def end(memory: Memory) -> Memory:
-    """The drain is over and the node lives on: every notice in force has had its moment."""
-    return memory._replace(standing=(), deadline=None)
+    """The drain is over and the node lives on: every notice that held it has had its moment."""
+    return memory._replace(standing=tuple(one for one in memory.standing if not one.holds), deadline=None)
 
 
 def _stand(memory: Memory, new: Standing) -> Decision:
@@ -124,8 +129,11 @@ def _stand(memory: Memory, new: Standing) -> Decision:
     after = memory._replace(standing=(*current, new))
     if not new.holds:
         return Decision(Verdict.NOTE, after)
-    if memory.deadline is None:
-        return Decision(Verdict.START, after._replace(deadline=new.deadline))
+    if memory.deadline is None or new.issued_at > memory.deadline:
+        # Issued after the moment of the drain under way: the node outlived that one, and this is another.
+        standing = tuple(one for one in after.standing if one.deadline >= new.issued_at)
+        deadline = min(one.deadline for one in standing if one.holds)
+        return Decision(Verdict.START, after._replace(standing=standing, deadline=deadline))
     after = after._replace(deadline=min(memory.deadline, new.deadline))
     return Decision(_joining(memory, new, memory.deadline), after)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import Any
 
 from agent.bounded import bounded, describe
@@ -12,7 +13,7 @@ from agent.clock import ProviderClock
 from agent.deadline import DrainDeadline, first_sight
 from agent.drain.executor import Executor, Surroundings, Systems
 from agent.drain.ports import DrainDriver, OffersLocal
-from agent.drain_record import Drain, Mark
+from agent.drain_record import WORK_IS_GONE, Drain, Mark
 from agent.telling import of_notice, once
 from domain.drain import Memory, end
 from wire.bundle import DrainOrders, DrainPath
@@ -94,6 +95,8 @@ class Drains:
         if drain is not None:
             log.warning("going on with the drain of notice %s, phase %s", drain.notice.notice_id, drain.phase)
             self._start(drain)
+            # A restart of the machine took the file, and a kill may have come before its last writing.
+            self._tell_work()
         if self._kept.saved.to_uncordon:
             self._to_uncordon.set()
 
@@ -106,7 +109,7 @@ class Drains:
 
     def note(self, notice: Notice) -> None:
         """Let the work know of an advisory notice that begins no drain, while it stands."""
-        if self.current is not None or self._noted == notice:
+        if self.current is not None or not self._is_nearer(notice):
             return
         deadline = DrainDeadline(self._around.clock, self._ends_at(notice))
         if deadline.remaining_seconds() <= 0:
@@ -120,7 +123,10 @@ class Drains:
     def begin(
         self, notice: Notice, orders: DrainOrders, memory: Memory, *, heard_by: str | None = None
     ) -> None:
-        """Begin a drain. Returns at once; the drain runs by itself."""
+        """Begin a drain. Returns at once; the drain runs by itself. One before it is over."""
+        if self.current is not None:
+            self._kept.change(to_uncordon=self._marks())
+            self._stop()
         boot = self._around.clock.boot()
         drain = Drain(
             notice=notice,
@@ -128,33 +134,43 @@ class Drains:
             owner=f"sco-{notice.notice_id}",
             heard_by=heard_by,
             heard_at=boot,
-            ends_at=self._ends_at(notice),
+            ends_at=self._ends_at(notice, memory.deadline),
         )
         log.warning("notice %s: draining, %.1f s left", notice.notice_id, drain.ends_at - boot)
         self._kept.change(memory=memory, drain=drain)
         self._start(drain)
 
     def hasten(self, notice: Notice, memory: Memory, *, tell: bool, heard_by: str | None = None) -> None:
-        """Another notice joins the drain under way; it may bring its deadline nearer."""
+        """Another notice joins the drain under way; it may bring its deadline nearer.
+
+        Where its work has ended already, what came since is drained anew: it was never told.
+        """
+        drain = self.current
+        if tell and drain is not None and drain.phase in WORK_IS_GONE:
+            self.begin(notice, drain.orders, memory, heard_by=heard_by)
+            return
         self._kept.change(memory=memory)
+        if tell:
+            self._kept.advance(joined=notice)
         self.tighten(self._ends_at(notice))
         if tell:
             fields = of_notice(notice) | {"event_id": once(notice, EventType.NOTICE)}
             self._around.record.tell(EventType.NOTICE, path=heard_by, **fields)
-            self._announce(notice, self._deadline)
+            self._announce(self._kept.saved.in_force, self._deadline)
+            self._tell_work()
         self._later(self._kept.save())
 
     def clock_was_measured(self) -> None:
         """The provider's time is known (better): the deadline may be nearer than was thought."""
         if self.current is not None:
-            self.tighten(self._ends_at(self.current.notice))
+            self.tighten(self._ends_at(self._kept.saved.in_force))
 
     def tighten(self, ends_at: float) -> None:
         """Bring the deadline of the drain under way nearer; a later one changes nothing."""
         if self._deadline is None or not self._deadline.tighten(ends_at):
             return
-        drain = self._kept.advance(ends_at=ends_at)
-        self._later(self._around.file.write(drain.notice, self._deadline))
+        self._kept.advance(ends_at=ends_at)
+        self._tell_work()
 
     def withdraw(self, withdrawal: Notice, memory: Memory) -> None:
         """End the drain under way and let the node take work again."""
@@ -167,11 +183,13 @@ class Drains:
             self._around.record.tell(EventType.WITHDRAWN, detail=f"in phase {drain.phase}", **fields)
 
     async def run_uncordoning(self) -> None:
-        """Take back what marks are left, until none is."""
+        """Take back what marks are left, until none is. While a drain runs nobody opens its node."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             await self._to_uncordon.wait()
             self._to_uncordon.clear()
+            if self.current is not None:
+                continue
             marks = self._kept.saved.to_uncordon
             done = {mark for mark in marks if await self._uncordon(mark)}
             left = tuple(mark for mark in self._kept.saved.to_uncordon if mark not in done)
@@ -204,7 +222,7 @@ class Drains:
         self._around.metrics.draining.set(1)
         self._stop_forgetting()
         self._noted = None
-        self._announce(drain.notice, self._deadline)
+        self._announce(self._kept.saved.in_force, self._deadline)
         executor = Executor(self._around, systems, self._deadline)
         self._run = asyncio.get_running_loop().create_task(self._through(executor))
 
@@ -222,23 +240,35 @@ class Drains:
         self._close(end(self.memory))
 
     def _close(self, memory: Memory) -> None:
-        drain, owed = self.current, self._kept.saved.to_uncordon
-        if self._run is not None:
-            self._run.cancel()
-        self._run, self._deadline = None, None
+        self._stop()
         self._announce(None, None)
         self._around.metrics.draining.set(0)
-        marks = (*owed, Mark(drain.owner, drain.orders.path))[-MOST_MARKS:] if drain is not None else owed
-        self._kept.change(memory=memory, drain=None, to_uncordon=marks)
+        self._kept.change(memory=memory, drain=None, to_uncordon=self._marks())
         self._later(self._kept.save())
         self._later(self._around.file.remove())
         self._to_uncordon.set()
+
+    def _stop(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+        self._run, self._deadline = None, None
+
+    def _marks(self) -> tuple[Mark, ...]:
+        """Those that are to be taken back once no drain runs, that of the drain under way among them."""
+        drain, owed = self.current, self._kept.saved.to_uncordon
+        return (*owed, Mark(drain.owner, drain.orders.path))[-MOST_MARKS:] if drain is not None else owed
+
+    def _tell_work(self) -> None:
+        if self._deadline is not None:
+            self._later(self._around.file.write(self._kept.saved.in_force, self._deadline))
 
     async def _uncordon(self, mark: Mark) -> bool:
         """Those who marked the node take the mark back; after a restart, others who know its owner."""
         systems = self._used.get(mark.owner) or self.prepare(mark.path)
         try:
             for driver in dict.fromkeys(systems):
+                if self.current is not None:
+                    return False
                 await bounded(driver.uncordon(mark.owner), UNCORDON_LIMIT_SECONDS)
         except Exception as error:
             log.warning("the mark of %s is not taken back yet: %s", mark.owner, describe(error))
@@ -246,9 +276,16 @@ class Drains:
         self._used.pop(mark.owner, None)
         return True
 
-    def _ends_at(self, notice: Notice) -> float:
-        assert notice.deadline is not None, "only notices with a deadline begin or join a drain"
-        return first_sight(notice.deadline, notice.issued_at, self._around.clock, self._provider)
+    def _ends_at(self, notice: Notice, deadline: datetime | None = None) -> float:
+        """When a notice comes true, on the steady clock; another one's deadline may come before its own."""
+        until = deadline or notice.deadline
+        assert until is not None, "only notices with a deadline begin or join a drain"
+        return first_sight(until, notice.issued_at, self._around.clock, self._provider)
+
+    def _is_nearer(self, notice: Notice) -> bool:
+        """Whether the work is to know of it: what is told already may lie there twice, and beside another."""
+        before = self._noted.deadline if self._noted is not None else None
+        return before is None or (notice.deadline is not None and notice.deadline < before)
 
     def _forget_noted(self) -> None:
         self._stop_forgetting()

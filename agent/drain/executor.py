@@ -25,6 +25,8 @@ SIGNAL_LIMIT_SECONDS = 1.0
 FORCE_LIMIT_SECONDS = 1.0
 FINISH_LIMIT_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+# How often is looked which notices stand while an empty node waits for its end.
+STANDING_SECONDS = 5.0
 # How long our mark on the node outlives the deadline where nobody takes it back.
 MARK_OUTLIVES = timedelta(minutes=10)
 # A signal that a kill of the agent may have swallowed is sent again: work that was never told loses more than
@@ -99,7 +101,7 @@ class Executor:
     async def _reach_the_work(self) -> None:
         repeated = self._drain.phase is Phase.SIGNALLING
         self._account.tell(EventType.NOTICE, seconds_since_notice=0.0, path=self._drain.heard_by)
-        writing: list[Step] = [partial(self._around.file.write, self._drain.notice, self._deadline)]
+        writing: list[Step] = [partial(self._around.file.write, self._kept.saved.in_force, self._deadline)]
         if not repeated:
             asking: list[Step] = []
             if not isinstance(self._driver, SaysWhatItTold):
@@ -234,8 +236,19 @@ class Executor:
         await self._kept.save()
 
     async def _outlive(self) -> None:
-        lives_on = self._around.limits.lives_on_seconds
-        await asyncio.sleep(max(0.0, self._deadline.remaining_seconds() + lives_on))
+        """Wait until none of the notices that stand can still come true."""
+        while True:
+            left = self._seconds_to_live_on()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, STANDING_SECONDS))
+
+    def _seconds_to_live_on(self) -> float:
+        memory = self._kept.saved.memory
+        later = (
+            (memory.latest - memory.deadline).total_seconds() if memory.latest and memory.deadline else 0.0
+        )
+        return self._deadline.remaining_seconds() + later + self._around.limits.lives_on_seconds
 
     def _askable(self) -> tuple[DrainDriver, DrainDriver]:
         local_first = self._drain.route is Route.LOCAL

@@ -125,11 +125,12 @@ class Told:
 class Bench:
     """Drains of one node around given drivers."""
 
-    def __init__(self, folder: Path, driver: Driver) -> None:
+    def __init__(self, folder: Path, driver: Driver, *, lives_on_seconds: float = 60) -> None:
         self.told = Told()
+        self.announced: list[Notice | None] = []
         self.clock = SystemClock()
-        provider = ProviderClock(self.clock)
-        self.kept = DrainRecord(folder, folder, self._failed, self.clock, provider)
+        self.provider = ProviderClock(self.clock)
+        self.kept = DrainRecord(folder, folder, self._failed, self.clock, self.provider)
         around = Surroundings(
             kept=self.kept,
             record=self.told,
@@ -137,9 +138,14 @@ class Bench:
             clock=self.clock,
             now=self.clock.wall,
             metrics=AgentMetrics(),
-            limits=Limits(scheduler_seconds=0.4, lives_on_seconds=60),
+            limits=Limits(scheduler_seconds=0.4, lives_on_seconds=lives_on_seconds),
         )
-        self.drains = Drains(around, provider, lambda path: driver, lambda: Driver("plain"), _nobody)
+        self.drains = Drains(
+            around, self.provider, lambda path: driver, lambda: Driver("plain"), self._announced
+        )
+
+    def _announced(self, notice: Notice | None, deadline: object) -> None:
+        self.announced.append(notice)
 
     def _failed(self, name: str) -> None:
         raise AssertionError(f"{name} was not written")
@@ -160,13 +166,9 @@ class Bench:
         await self.until(lambda: self.kept.saved.drain and self.kept.saved.drain.phase == "finished")
 
 
-def _nobody(notice: Notice | None, deadline: object) -> None:
-    """Nobody is told."""
-
-
 @asynccontextmanager
-async def bench(folder: Path, driver: Driver) -> AsyncIterator[Bench]:
-    one = Bench(folder, driver)
+async def bench(folder: Path, driver: Driver, **limits: float) -> AsyncIterator[Bench]:
+    one = Bench(folder, driver, **limits)
     try:
         yield one
     finally:

@@ -81,6 +81,24 @@ def test_a_notice_of_a_drain_that_is_over_is_a_replay() -> None:
     assert decide(over, said(2, 300), drain_on_advisory=False, not_before=None).verdict == "start"
 
 
+def test_a_notice_from_after_the_deadline_begins_another_drain() -> None:
+    """The node outlived the first, so there is work to tell of the second; no later one only joins then."""
+    assert hear(said(1), said(2, 121)) == ["start", "start"]
+    assert hear(said(1), said(2, 60), said(3, 121)) == ["start", "join", "start"]
+    memory = Memory()
+    for one in (said(1), said(2, 60), said(3, 121)):
+        memory = decide(memory, one, drain_on_advisory=False, not_before=None).memory
+    assert (memory.deadline, memory.latest) == (at(180), at(241))
+    assert decide(memory, withdraws(2), drain_on_advisory=False, not_before=None).memory.deadline == at(180)
+
+
+def test_an_advisory_that_lets_the_work_run_outlives_the_drain_beside_it() -> None:
+    memory = Memory()
+    for one in (said(1, warning=600, kind=Kind.ADVISORY), said(2, 30)):
+        memory = decide(memory, one, drain_on_advisory=False, not_before=None).memory
+    assert [one.kind for one in end(memory).standing] == [Kind.ADVISORY]
+
+
 def test_what_was_forgotten_is_not_believed_again() -> None:
     memory = Memory()
     for number in range(REMEMBERED + 10):
@@ -127,13 +145,17 @@ class Drains(RuleBasedStateMachine):
     def hear(self, one: Said, advisory: bool) -> None:
         before = self.memory
         verdict, self.memory = decide(before, one, drain_on_advisory=advisory, not_before=self.passed)
+        is_outlived = before.deadline is not None and one.issued_at > before.deadline
         self.starts += verdict is Verdict.START
-        self.ends += verdict is Verdict.WITHDRAW
-        assert (verdict is Verdict.START) == (self.memory.draining and not before.draining)
+        self.ends += verdict is Verdict.WITHDRAW or (verdict is Verdict.START and before.draining)
+        if verdict is Verdict.START:
+            assert self.memory.draining
+            assert not before.draining or is_outlived
+        assert verdict is Verdict.START or before.draining or not self.memory.draining
         assert (verdict is Verdict.WITHDRAW) == (before.draining and not self.memory.draining)
         if verdict in REFUSED | {Verdict.REPEATED}:
             assert self.memory == before
-        if before.deadline is not None and self.memory.deadline is not None:
+        if verdict is not Verdict.START and before.deadline and self.memory.deadline:
             assert self.memory.deadline <= before.deadline
         if verdict is Verdict.SHORTEN:
             assert self.memory.deadline == one.deadline
