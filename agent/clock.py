@@ -48,10 +48,14 @@ class ProviderClock:
         self._offsets.append(date.timestamp() + HALF_RESOLUTION_SECONDS - (asked_at + answered_at) / 2)
 
     def now(self) -> datetime | None:
-        """The provider's time, right to about half a second; None while no answer has told it."""
+        """The provider's time, right to about half a second; None while no answer has told a time."""
         if not self._offsets:
             return None
-        return datetime.fromtimestamp(self._clock.boot() + median(self._offsets), UTC)
+        try:
+            return datetime.fromtimestamp(self._clock.boot() + median(self._offsets), UTC)
+        except (ValueError, OverflowError):
+            # A clock that shows the end of the calendar tells nothing.
+            return None
 
     def offset_seconds(self) -> float | None:
         """How far the node's wall clock is behind the provider's; None while that is unknown."""

@@ -15,8 +15,8 @@ from wire.notices import Notice
 # What is kept back from the workload for the verification and the report.
 RESERVE_SECONDS = 3
 READABLE = 0o644
-# A wall clock that is right may still be read a moment before the notice was issued.
-WALL_TOLERANCE = timedelta(seconds=2)
+# A clock that is right may still be read a moment before the notice was issued, and is told to a second.
+TOLERANCE = timedelta(seconds=2)
 
 
 class DrainDeadline:
@@ -41,8 +41,21 @@ def first_sight(deadline: datetime, issued_at: datetime, clock: Clock, provider:
     """When it is over, on the steady clock: the earliest that any clock says which can be believed."""
     boot = clock.boot()
     steady = boot + (deadline - issued_at).total_seconds()
-    now = provider.now() or _plausible_wall(deadline, issued_at, clock)
+    now = time_for(deadline, issued_at, clock, provider)
     return steady if now is None else min(steady, boot + (deadline - now).total_seconds())
+
+
+def time_for(
+    deadline: datetime, issued_at: datetime, clock: Clock, provider: ProviderClock
+) -> datetime | None:
+    """The time by the clock that can be believed about a notice: the provider's as a rule, None if nobody's.
+
+    Where it says that the notice is over and the wall clock says that it stands, the wall clock and the
+    notice are two against one: a metadata service that is ahead must not end all drains, or stop them.
+    """
+    told, wall = provider.now(), _plausible_wall(deadline, issued_at, clock)
+    is_over = told is None or told > deadline + TOLERANCE
+    return wall if is_over and wall is not None else told
 
 
 def after_reboot(
@@ -96,4 +109,4 @@ def _text(moment: datetime) -> str:
 def _plausible_wall(deadline: datetime, issued_at: datetime, clock: Clock) -> datetime | None:
     """The wall clock where it fits the notice; one that is hours off would end the drain at once."""
     wall = clock.wall()
-    return wall if issued_at - WALL_TOLERANCE <= wall <= deadline else None
+    return wall if issued_at - TOLERANCE <= wall <= deadline else None

@@ -6,11 +6,13 @@ import hashlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 
 from agent.bounded import describe
 from agent.bundle import BundleStore
 from agent.clock import Clock, ProviderClock
+from agent.deadline import time_for
 from agent.drain.drains import Drains
 from agent.drain.ports import Record
 from agent.metrics import AgentMetrics
@@ -72,7 +74,7 @@ class Listener:
             self._drains.memory,
             _said(notice),
             drain_on_advisory=orders.drain_on_advisory,
-            not_before=self._provider.now(),
+            not_before=self._time_for(notice),
         )
         self._metrics.notices.labels(source, decision.verdict).inc()
         if decision.verdict in REFUSED:
@@ -84,6 +86,11 @@ class Listener:
         if notice.deadline is not None and decision.verdict in NOTED:
             # Repeated: after a restart nothing else says that an advisory notice stands.
             self._drains.note(notice)
+
+    def _time_for(self, notice: Notice) -> datetime | None:
+        if notice.deadline is None:
+            return None
+        return time_for(notice.deadline, notice.issued_at, self._clock, self._provider)
 
     def _follow(self, notice: Notice, decision: Decision, source: Source) -> None:
         verdict, memory = decision

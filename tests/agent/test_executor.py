@@ -300,6 +300,26 @@ def test_a_notice_that_was_long_under_way_leaves_what_the_providers_clock_says()
     assert first_sight(said.deadline, said.issued_at, clock, provider) - 1000 == pytest.approx(89.5)
 
 
+@pytest.mark.parametrize("wall_off", [0, 3600])
+def test_a_provider_whose_clock_is_ahead_ends_no_drain_that_the_wall_clock_lets_stand(wall_off: int) -> None:
+    now = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    clock = FixedClock(now + timedelta(seconds=wall_off))
+    provider = ProviderClock(clock)
+    provider.measure(now + timedelta(seconds=500), 1000.0, 1000.0)
+    said = notice("i-1", 120, now=now)
+    assert said.deadline is not None
+    left = first_sight(said.deadline, said.issued_at, clock, provider) - 1000
+    assert left == pytest.approx(-380.5 if wall_off else 120)
+
+
+def test_a_provider_at_the_end_of_the_calendar_tells_no_time() -> None:
+    clock = FixedClock(datetime(2030, 1, 1, tzinfo=UTC))
+    provider = ProviderClock(clock)
+    provider.measure(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), 999.0, 999.0)
+    assert provider.now() is None
+    assert provider.offset_seconds() is None
+
+
 def test_one_answer_with_a_wrong_date_moves_nothing() -> None:
     now = datetime(2030, 1, 1, 12, tzinfo=UTC)
     provider = ProviderClock(FixedClock(now))

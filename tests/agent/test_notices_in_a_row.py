@@ -125,6 +125,19 @@ async def test_a_node_that_outlived_one_deadline_drains_for_the_next_notice(tmp_
         assert one.drains.deadline.remaining_seconds() > 60
 
 
+@pytest.mark.parametrize(("late", "story"), [(0, "signalled"), (125, "refused")])
+async def test_a_provider_whose_clock_is_ahead_makes_no_notice_stale_that_stands(
+    tmp_path: Path, late: float, story: str
+) -> None:
+    """Only where the wall clock does not say that it is over as well."""
+    async with bench(tmp_path, Driver("plain", stays=True)) as one:
+        now = one.clock.boot()
+        one.provider.measure(datetime.now(UTC) + timedelta(seconds=500), now, now)
+        say(ear(one), notice(NODE, 120, now=datetime.now(UTC) - timedelta(seconds=late)))
+        await one.until(lambda: story in one.told.story)
+        assert (one.drains.deadline is None) == (story == "refused")
+
+
 async def test_an_empty_node_stays_closed_until_the_last_notice_has_passed(tmp_path: Path) -> None:
     driver = Driver("plain")
     async with bench(tmp_path, driver, lives_on_seconds=0.1) as one:
