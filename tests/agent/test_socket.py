@@ -149,7 +149,7 @@ async def test_lines_and_reports_are_taken_at_a_bounded_rate(tmp_path: Path) -> 
 
 
 async def test_who_says_nothing_is_hung_up_on_and_who_watches_is_not(tmp_path: Path) -> None:
-    async with door(tmp_path, SocketLimits(idle_seconds=0.2)) as opened:
+    async with door(tmp_path, SocketLimits(idle_seconds=1)) as opened:
         silent, watching = await opened.line(), await opened.line()
         await watching.ask(op="watch")
         assert await silent.ended()

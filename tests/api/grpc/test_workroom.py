@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ import pytest_asyncio
 from api.grpc.workroom import Workroom, workroom
 
 PATIENCE_SECONDS = 20
+Result = TypeVar("Result")
 ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="nobody")
 
 
@@ -37,6 +39,15 @@ class Long:
         finally:
             await asyncio.sleep(0.05)
             self.ended = True
+
+
+async def too_late(work: Coroutine[Any, Any, Result], began: threading.Event) -> Result:
+    """Ask for work whose deadline passes as soon as it has begun."""
+    async with asyncio.timeout(None) as limit:
+        asking = asyncio.ensure_future(work)
+        await asyncio.to_thread(began.wait)
+        limit.reschedule(asyncio.get_running_loop().time())
+        return await asking
 
 
 async def test_it_is_done_in_another_thread_for_whoever_asked(room: Workroom) -> None:
@@ -83,11 +94,7 @@ async def test_who_is_cancelled_waits_for_the_end_of_the_work(room: Workroom) ->
 async def test_a_deadline_ends_the_work_as_a_time_out(room: Workroom) -> None:
     long = Long()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(None) as limit:
-            asking = asyncio.ensure_future(room(long.last()))
-            await asyncio.to_thread(long.began.wait)
-            limit.reschedule(asyncio.get_running_loop().time())
-            await asking
+        await too_late(room(long.last()), long.began)
     assert long.ended
 
 
@@ -102,11 +109,7 @@ async def test_work_that_was_done_in_spite_of_a_deadline_is_not_lost(room: Workr
             return "done"
         return "never"
 
-    async with asyncio.timeout(None) as limit:
-        asking = asyncio.ensure_future(room(stubborn()))
-        await asyncio.to_thread(began.wait)
-        limit.reschedule(asyncio.get_running_loop().time())
-        assert await asking == "done"
+    assert await too_late(room(stubborn()), began) == "done"
 
 
 async def test_what_is_not_done_when_the_room_closes_is_cancelled() -> None:
