@@ -39,13 +39,15 @@ class BundleSource(Protocol):
 class Pinned(Letter):
     """Whom this node believes: laid down by its image or its first bundle, and moved on by each newer one.
 
-    `signers` are the keys of the bundles on disk, which may have been replaced since.
+    `signers` are the keys of the bundles on disk, which may have been replaced since. `version` was that of
+    `instance_id`; each instance has its own numbers.
     """
 
     notice_keys: dict[str, str] = Field(min_length=1)
     bundle_keys: dict[str, str] = Field(min_length=1)
     signers: dict[str, str] = Field(default_factory=dict)
     version: int = 0
+    instance_id: str = ""
 
     def of_disk(self) -> dict[str, str]:
         """The keys that copies on this node's own disk may be signed with."""
@@ -81,6 +83,8 @@ class BundleStore:
     def load(self) -> None:
         """Take the first good copy: the newest, the one before, the one that the node was launched with."""
         self._pinned = _read_pinned(self._folder / TRUST)
+        if self._pinned is not None and self._pinned.instance_id not in ("", self._instance_id):
+            self._pinned = self._pinned.model_copy(update={"version": 0})
         for path in (self._folder / CURRENT, self._folder / PREVIOUS, self._boot_copy):
             raw = read_bounded(path) if path else None
             if raw is None or path is None:
@@ -127,6 +131,7 @@ class BundleStore:
             bundle_keys=read.trust.bundle_keys,
             signers=signers,
             version=max(read.version, self._pinned.version if self._pinned else 0),
+            instance_id=self._instance_id,
         )
         self.bundle, self._raw = read, raw
         self._metrics.bundle_version.set(read.version)

@@ -74,6 +74,17 @@ async def test_a_node_that_lost_its_newest_bundle_takes_it_again_and_nothing_old
     assert await again.offer(signed(5)) is None
 
 
+async def test_a_node_from_anothers_disk_believes_the_same_and_counts_from_the_start(tmp_path: Path) -> None:
+    await store(tmp_path).offer(signed(7))
+    other = BundleStore(tmp_path, None, "i-2", Writer(_not_written), AgentMetrics())
+    other.load()
+    assert other.bundle is None
+    forged = await other.offer(write_bundle(bundle("i-2", version=2), NEW_KEY))
+    assert forged is not None
+    assert forged.reason == "forged"
+    assert await other.offer(write_bundle(bundle("i-2", version=2), BUNDLE_KEY)) is None
+
+
 async def test_the_launch_copy_of_a_batch_is_this_nodes_and_outlives_the_loss_of_newer_ones(
     tmp_path: Path,
 ) -> None:
