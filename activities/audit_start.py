@@ -27,7 +27,7 @@ async def start_audit(client: Client, request: AuditInput, served_by: str) -> st
             AUDIT,
             request,
             id=workflow_id,
-            task_queue=partition_queue(served_by),
+            task_queue=partition_queue(request.tenant_id, served_by),
             static_summary=f"Audit {request.partition_id or 'everything'}",
             search_attributes=TypedSearchAttributes(attributes),
         )

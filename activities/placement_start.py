@@ -25,7 +25,7 @@ async def start_placement(client: Client, request: PlacementInput, change: Claim
     One workload has at most one running placement; what arrives while it plans is taken into account
     before it ends. A start reads the newest claim anyway, so it carries no signal of its own.
     """
-    workflow_id = placement_workflow_id(request.partition_id, request.workload_id)
+    workflow_id = placement_workflow_id(request.tenant_id, request.partition_id, request.workload_id)
     for _ in range(ATTEMPTS):
         try:
             await _start(client, workflow_id, request, change)
@@ -41,7 +41,7 @@ async def _start(client: Client, workflow_id: str, request: PlacementInput, chan
         PLACEMENT,
         request,
         id=workflow_id,
-        task_queue=partition_queue(request.partition_id),
+        task_queue=partition_queue(request.tenant_id, request.partition_id),
         static_summary=f"Place {request.workload_id} in {request.partition_id}",
         static_details=change.why or None,
         search_attributes=TypedSearchAttributes(

@@ -151,7 +151,7 @@ class _Claiming:
     async def work(self, connection: Connection) -> Answer:
         """Store the claim. Until its placement is told, the answer says that it is queued."""
         claimed = self._claimed = await self._do(connection)
-        workflow_id = placement_workflow_id(claimed.partition_id, claimed.workload_id)
+        workflow_id = placement_workflow_id(self._tenant_id, claimed.partition_id, claimed.workload_id)
         return self._answer(claimed, Launch(workflow_id=workflow_id, started="queued"))
 
     async def tell_placement(self, answer: Answer) -> Answer:

@@ -22,7 +22,7 @@ async def launch(
     deps: Deps, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
 ) -> Launch:
     """Start a placement, or leave it to the sweep that looks for claims without a plan."""
-    workflow_id = placement_workflow_id(partition_id, workload_id)
+    workflow_id = placement_workflow_id(tenant_id, partition_id, workload_id)
     try:
         async with asyncio.timeout(START_SECONDS):
             workflow_id = await deps.starter.start(tenant_id, partition_id, workload_id, claim_version)

@@ -157,7 +157,7 @@ async def placement_view(
     if row["claim_version"] > 0:
         units = (await workloads.find_claim(connection, tenant_id, workload_id))["units"]
     states = await fleet.counts_by_state(connection, tenant_id, workload_id)
-    workflow_id = placement_workflow_id(row["partition_id"], workload_id)
+    workflow_id = placement_workflow_id(tenant_id, row["partition_id"], workload_id)
     return PlacementView(
         workload_id=workload_id,
         workflow_id=workflow_id,

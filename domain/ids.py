@@ -6,6 +6,8 @@ from uuid import UUID, uuid5
 
 from domain.claim import Shape
 
+# Whose partitions and pools are called by their plain names. Every tenant chooses such names for itself.
+PLATFORM = "platform"
 SPACE = UUID("5c0f1ee7-0000-4000-8000-000000000001")
 # Leaves room for a generation and a number within the batch of six digits each.
 NAMED_WORKLOAD, NAME_DIGITS = 34, 8
@@ -42,12 +44,17 @@ def event_id(kind: str, tenant_id: str, once: str) -> UUID:
     return uuid5(SPACE, f"{kind}/{tenant_id}/{once}")
 
 
-def placement_workflow_id(partition_id: str, workload_id: str) -> str:
-    return f"placement/{partition_id}/{workload_id}"
+def partition_name(tenant_id: str, partition_id: str) -> str:
+    """A partition by a name that no other tenant's partition has, whatever that tenant calls its own."""
+    return partition_id if tenant_id == PLATFORM else f"tenant/{tenant_id}/{partition_id}"
 
 
-def reconcile_workflow_id(partition_id: str) -> str:
-    return f"reconcile/{partition_id}"
+def placement_workflow_id(tenant_id: str, partition_id: str, workload_id: str) -> str:
+    return f"placement/{partition_name(tenant_id, partition_id)}/{workload_id}"
+
+
+def reconcile_workflow_id(tenant_id: str, partition_id: str) -> str:
+    return f"reconcile/{partition_name(tenant_id, partition_id)}"
 
 
 def audit_workflow_id(audit_id: UUID) -> str:
@@ -70,9 +77,12 @@ def warm_keep_workflow_id(tenant_id: str, pool_id: str) -> str:
 SERVING_QUEUE = "serving"
 
 
-def partition_queue(partition_id: str) -> str:
-    """Task queue of one partition: adding a partition adds a queue, not code."""
-    return f"partition-{partition_id}"
+def partition_queue(tenant_id: str, partition_id: str) -> str:
+    """Task queue of one partition: adding a partition adds a queue, not code.
+
+    What a tenant starts waits for a worker of that tenant, and is never taken up by another's.
+    """
+    return f"partition-{partition_name(tenant_id, partition_id)}"
 
 
 def provider_queue(region: str) -> str:

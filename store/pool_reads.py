@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from domain.ids import PLATFORM
 from store.engine import Engine, read_once
-from store.registry import EQUALS, FACT_COLUMNS, PLATFORM, SERVING_COLUMNS, SHARED, PoolFilter, UnknownPool
+from store.registry import EQUALS, FACT_COLUMNS, SERVING_COLUMNS, SHARED, PoolFilter, UnknownPool
 
 # A pool by `TOLD_COLUMNS`, with `free`, `standing` and `degraded`, which its pulse needs as well; and of the
 # models on it that the tenant may see, in their order, a list for each of `MODEL_COLUMNS`, or None.

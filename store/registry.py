@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from domain.ids import PLATFORM
 from domain.pool import Pool, PoolFacts, PoolState, SecurityBoundary
 from store.engine import Connection
 from store.tables import correlation_groups, pool_capacity, pool_serving, pools
@@ -17,8 +18,7 @@ LOCK_CAPACITY = """
     SELECT pool_id FROM pool_capacity WHERE tenant_id = %(tenant)s AND pool_id = ANY(%(pools)s)
     ORDER BY pool_id FOR UPDATE
 """
-# Whose pools every tenant may use, where their boundary is one of these.
-PLATFORM = "platform"
+# The platform's pools may be used by every tenant, where their boundary is one of these.
 SHARED = (SecurityBoundary.REGIONAL.value, SecurityBoundary.SHARED.value)
 FACT_COLUMNS = tuple(name for name in PoolFacts.model_fields if name != "group_basis")
 SERVING_COLUMNS = (

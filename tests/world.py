@@ -111,7 +111,7 @@ class World:
         return finished
 
     def placement(self, workload_id: str) -> WorkflowHandle[Any, Any]:
-        workflow_id = placement_workflow_id(PARTITION, workload_id)
+        workflow_id = placement_workflow_id(TENANT, PARTITION, workload_id)
         return self.client.get_workflow_handle(workflow_id, result_type=Finished)
 
     async def rows(self, query: str, **named: Any) -> list[tuple[Any, ...]]:

@@ -193,7 +193,7 @@ def partition_worker(wiring: Wiring, partition_id: str) -> Worker:
     audits = AuditRecordsActivities(wiring.engine, now=utc_now)
     return make_worker(
         wiring.client,
-        partition_queue(partition_id),
+        partition_queue(wiring.settings.tenant_id, partition_id),
         wiring.settings,
         slots=PARTITION_SLOTS,
         workflows=WORKFLOWS,

@@ -34,10 +34,11 @@ class Outcome(StrEnum):
 
 
 class Looks:
-    """Sends at most one signal a second for each partition and region, whatever is asked for."""
+    """Sends at most one signal a second for each partition of a tenant and region, whatever is asked for."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, tenant_id: str) -> None:
         self._client = client
+        self._tenant_id = tenant_id
         self._wanted: set[Place] = set()
         self._untaken: set[Place] = set()
         self._asked = asyncio.Event()
@@ -63,7 +64,7 @@ class Looks:
             )
 
     async def _send(self, partition_id: str, region: str) -> Outcome:
-        workflow = self._client.get_workflow_handle(reconcile_workflow_id(partition_id))
+        workflow = self._client.get_workflow_handle(reconcile_workflow_id(self._tenant_id, partition_id))
         try:
             await workflow.signal(LOOK_NOW, LookNow(region=region), rpc_timeout=ANSWER_WITHIN)
         except RPCError as error:

@@ -75,7 +75,7 @@ class NotificationIntake:
         self._nats_url = nats_url
         self._tenant_id = tenant_id
         self._now = now
-        self._looks = Looks(client)
+        self._looks = Looks(client, tenant_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take what comes until `stop` is set. Without NATS or Postgres it waits, and hurts nothing else."""

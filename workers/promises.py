@@ -46,8 +46,8 @@ async def _ensure(client: Client, settings: WorkerSettings, partition_id: str, *
         ReconcileInput(
             tenant_id=settings.tenant_id, partition_id=partition_id, regions=tuple(settings.regions)
         ),
-        id=reconcile_workflow_id(partition_id),
-        task_queue=partition_queue(partition_id),
+        id=reconcile_workflow_id(settings.tenant_id, partition_id),
+        task_queue=partition_queue(settings.tenant_id, partition_id),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         start_signal=WATCH_REGIONS if tell else None,
         start_signal_args=[WatchRegions(regions=tuple(settings.regions))] if tell else [],

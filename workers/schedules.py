@@ -20,7 +20,7 @@ from temporalio.client import (
 
 from activities.collecting_calls import CollectRequest
 from activities.probing_calls import ProbeRequest
-from domain.ids import SERVING_QUEUE, partition_queue, provider_queue
+from domain.ids import SERVING_QUEUE, partition_name, partition_queue, provider_queue
 from workers.settings import WorkerSettings
 from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
@@ -67,28 +67,28 @@ def wanted(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
         )
     for partition_id in settings.partitions:
         request = ScoringInput(tenant_id=tenant_id, partition_id=partition_id)
-        queue = partition_queue(partition_id)
+        queue, name = partition_queue(tenant_id, partition_id), partition_name(tenant_id, partition_id)
         yield (
-            f"scoring/{partition_id}",
+            f"scoring/{name}",
             _every(
                 timedelta(minutes=settings.scoring_minutes),
                 ScheduleActionStartWorkflow(
                     Scoring.run,
                     request,
-                    id=f"scoring/{partition_id}",
+                    id=f"scoring/{name}",
                     task_queue=queue,
                     static_summary=f"Rank the pools of {partition_id}",
                 ),
             ),
         )
         yield (
-            f"placement-sweep/{partition_id}",
+            f"placement-sweep/{name}",
             _every(
                 SWEEP_EVERY,
                 ScheduleActionStartWorkflow(
                     PlacementSweep.run,
                     request,
-                    id=f"placement-sweep/{partition_id}",
+                    id=f"placement-sweep/{name}",
                     task_queue=queue,
                     static_summary=f"Take up what {partition_id} left undone",
                 ),

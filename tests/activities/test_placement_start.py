@@ -14,6 +14,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.audit_calls import AuditInput
+from activities.audit_start import start_audit
 from activities.placement_calls import ClaimChanged, PlacementInput
 from activities.placement_start import ATTEMPTS, start_placement
 from lab.stack import Stack
@@ -45,6 +47,40 @@ async def test_many_callers_at_once_start_one_placement_and_tell_it(
         assert len(told) == 11
     finally:
         await handle.terminate("the test is over")
+
+
+async def test_tenants_with_the_same_names_have_a_placement_and_a_queue_each(
+    client: Client, request_: PlacementInput
+) -> None:
+    """Whoever calls a partition and a workload as another does keeps nothing of theirs from being placed."""
+    theirs = request_.model_copy(update={"tenant_id": "others"})
+    first, second = [await start_placement(client, one, CHANGE) for one in (theirs, request_)]
+    handles = [client.get_workflow_handle(one) for one in (first, second)]
+    try:
+        described = [await one.describe() for one in handles]
+        assert [one.task_queue for one in described] == [
+            "partition-tenant/others/idle",
+            "partition-idle",
+        ]
+        histories = [(await one.fetch_history()).events for one in handles]
+        for events, asked in zip(histories, (theirs, request_), strict=True):
+            assert not any(one.HasField("workflow_execution_signaled_event_attributes") for one in events)
+            (began,) = events[0].workflow_execution_started_event_attributes.input.payloads
+            assert PlacementInput.model_validate_json(began.data) == asked
+    finally:
+        for one in handles:
+            await one.terminate("the test is over")
+
+
+async def test_no_worker_of_another_tenant_runs_an_audit(client: Client) -> None:
+    """It would read the provider of that tenant, and set the figures that its operators watch."""
+    for tenant_id, queue in (("others", "partition-tenant/others/idle"), ("platform", "partition-idle")):
+        request = AuditInput(tenant_id=tenant_id, audit_id=uuid4(), partition_id="idle")
+        handle = client.get_workflow_handle(await start_audit(client, request, "idle"))
+        try:
+            assert (await handle.describe()).task_queue == queue
+        finally:
+            await handle.terminate("the test is over")
 
 
 async def test_a_placement_that_ended_is_started_again(client: Client, request_: PlacementInput) -> None:

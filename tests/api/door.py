@@ -65,7 +65,7 @@ class RecordingStarter:
         if self.down:
             raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
         self.started.append((tenant_id, partition_id, workload_id, claim_version))
-        return placement_workflow_id(partition_id, workload_id)
+        return placement_workflow_id(tenant_id, partition_id, workload_id)
 
     async def start_audit(
         self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str

@@ -75,7 +75,7 @@ class SoonPlaced:
         self, tenant_id: str, partition_id: str, workload_id: str, claim_version: int | None
     ) -> str:
         self._soon(self._place(workload_id))
-        return placement_workflow_id(partition_id, workload_id)
+        return placement_workflow_id(tenant_id, partition_id, workload_id)
 
     async def start_audit(
         self, tenant_id: str, audit_id: UUID, partition_id: str | None, served_by: str

@@ -51,7 +51,9 @@ async def keeping(client: Client, settings: WorkerSettings) -> AsyncIterator[Non
         stop.set()
         await asyncio.wait_for(task, PATIENCE_SECONDS)
         for partition_id in settings.partitions:
-            await client.get_workflow_handle(reconcile_workflow_id(partition_id)).terminate()
+            await client.get_workflow_handle(
+                reconcile_workflow_id(settings.tenant_id, partition_id)
+            ).terminate()
 
 
 async def running(handle: WorkflowHandle[object, object]) -> str:
@@ -83,7 +85,7 @@ async def test_every_partition_is_reconciled_in_every_region(
 ) -> None:
     async with keeping(client, settings):
         for partition_id in settings.partitions:
-            handle = client.get_workflow_handle(reconcile_workflow_id(partition_id))
+            handle = client.get_workflow_handle(reconcile_workflow_id(settings.tenant_id, partition_id))
             await running(handle)
             described = await handle.describe()
             assert described.workflow_type == "Reconcile"
@@ -97,7 +99,7 @@ async def test_a_second_worker_joins_and_tells_of_its_regions(
     client: Client, settings: WorkerSettings
 ) -> None:
     other = settings.model_copy(update={"regions": ("west",)})
-    handle = client.get_workflow_handle(reconcile_workflow_id(settings.partitions[0]))
+    handle = client.get_workflow_handle(reconcile_workflow_id(settings.tenant_id, settings.partitions[0]))
     async with keeping(client, settings):
         run = await running(handle)
         stop = asyncio.Event()
@@ -119,7 +121,7 @@ async def test_one_that_a_person_ends_is_started_again(
     client: Client, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(promises, "ENSURE_EVERY_SECONDS", 0.1)
-    handle = client.get_workflow_handle(reconcile_workflow_id(settings.partitions[0]))
+    handle = client.get_workflow_handle(reconcile_workflow_id(settings.tenant_id, settings.partitions[0]))
     async with keeping(client, settings):
         first = await running(handle)
         await handle.terminate("a person")
@@ -146,6 +148,6 @@ async def test_a_temporal_that_refuses_is_asked_again(
     monkeypatch.setattr(promises, "_ensure", refusing)
     async with keeping(client, settings):
         for partition_id in settings.partitions:
-            handle = client.get_workflow_handle(reconcile_workflow_id(partition_id))
+            handle = client.get_workflow_handle(reconcile_workflow_id(settings.tenant_id, partition_id))
             await running(handle)
             assert len(await told(handle)) == 1

@@ -238,7 +238,7 @@ class Stage:
         settings = self.settings.model_copy(update={"sandbox": sandbox})
         partition = make_worker(
             self.client,
-            partition_queue(hands.partition),
+            partition_queue(TENANT, hands.partition),
             settings,
             slots=20,
             workflows=WORKFLOWS,
@@ -285,7 +285,7 @@ class Stage:
 
     def handle(self, hands: FakeHands) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(
-            placement_workflow_id(hands.partition, hands.workload), result_type=Finished
+            placement_workflow_id(TENANT, hands.partition, hands.workload), result_type=Finished
         )
 
     async def result(self, hands: FakeHands) -> Finished:

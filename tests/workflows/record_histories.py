@@ -165,12 +165,12 @@ async def cancelled(stage: Stage, hands: FakeHands) -> Handle:
 
 async def scoring(stage: Stage, hands: FakeHands) -> Handle:
     request = ScoringInput(tenant_id=TENANT, partition_id=hands.partition)
-    return await _ended(stage, Scoring.run, request, "scoring", partition_queue(hands.partition))
+    return await _ended(stage, Scoring.run, request, "scoring", partition_queue(TENANT, hands.partition))
 
 
 async def sweep(stage: Stage, hands: FakeHands) -> Handle:
     request = ScoringInput(tenant_id=TENANT, partition_id=hands.partition)
-    return await _ended(stage, PlacementSweep.run, request, "sweep", partition_queue(hands.partition))
+    return await _ended(stage, PlacementSweep.run, request, "sweep", partition_queue(TENANT, hands.partition))
 
 
 async def observation(stage: Stage, hands: FakeHands) -> Handle:
@@ -190,8 +190,8 @@ async def reconciled(stage: Stage, hands: FakeHands) -> Handle:
     handle: Handle = await stage.client.start_workflow(
         Reconcile.run,
         request,
-        id=reconcile_workflow_id(hands.partition),
-        task_queue=partition_queue(hands.partition),
+        id=reconcile_workflow_id(TENANT, hands.partition),
+        task_queue=partition_queue(TENANT, hands.partition),
     )
     await eventually(lambda: hands.counts[RECONCILE_REGION] == len(hands.regions), "first looks")
     await handle.signal(LOOK_NOW, LookNow(region=hands.regions[0]))
@@ -208,8 +208,8 @@ async def reconciled_for_long(stage: Stage, hands: FakeHands) -> Handle:
     handle: Handle = await stage.client.start_workflow(
         Reconcile.run,
         request,
-        id=reconcile_workflow_id(hands.partition),
-        task_queue=partition_queue(hands.partition),
+        id=reconcile_workflow_id(TENANT, hands.partition),
+        task_queue=partition_queue(TENANT, hands.partition),
     )
     first = (await handle.describe()).run_id
 
@@ -245,7 +245,7 @@ async def _audited(stage: Stage, hands: FakeHands) -> Handle:
 async def _draining(stage: Stage, hands: FakeHands) -> Handle:
     """A drain that looked once and waits."""
     request = PoolDrainInput(tenant_id=TENANT, pool_id=f"pool-{hands.tag}")
-    workflow_id = await start_drain(stage.client, request, queue=partition_queue(hands.partition))
+    workflow_id = await start_drain(stage.client, request, queue=partition_queue(TENANT, hands.partition))
     await eventually(lambda: hands.counts[DRAIN_POOL] == 1, "the first look")
     return stage.client.get_workflow_handle(workflow_id)
 

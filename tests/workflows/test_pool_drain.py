@@ -29,7 +29,9 @@ Handle = WorkflowHandle[Any, PoolDrained]
 
 async def begin(stage: Stage, own: FakeHands, change: PoolChanged | None = None) -> Handle:
     request = PoolDrainInput(tenant_id=TENANT, pool_id=f"pool-{own.tag}")
-    workflow_id = await start_drain(stage.client, request, change, queue=partition_queue(own.partition))
+    workflow_id = await start_drain(
+        stage.client, request, change, queue=partition_queue(TENANT, own.partition)
+    )
     return stage.client.get_workflow_handle(workflow_id, result_type=PoolDrained)
 
 

@@ -41,8 +41,8 @@ async def watching(
                 partition_id=hands.partition,
                 regions=tuple(hands.regions if regions is None else regions),
             ),
-            id=reconcile_workflow_id(hands.partition),
-            task_queue=partition_queue(hands.partition),
+            id=reconcile_workflow_id(TENANT, hands.partition),
+            task_queue=partition_queue(TENANT, hands.partition),
         )
         try:
             yield handle
