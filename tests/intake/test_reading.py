@@ -184,6 +184,11 @@ def _seconds_to_read(count: int) -> float:
 
 
 def test_fifty_thousand_pods_cost_about_ten_times_five_thousand() -> None:
-    small = min(_seconds_to_read(5000) for _ in range(3))
-    large = min(_seconds_to_read(50_000) for _ in range(2))
-    assert large / small < 20
+    """Where the machine has other things to do, it takes more looks to see what reading itself costs."""
+    small = large = float("inf")
+    for _ in range(5):
+        small = min(small, _seconds_to_read(5000))
+        large = min(large, _seconds_to_read(50_000))
+        if large / small < 20:
+            return
+    raise AssertionError(f"{large} s for ten times what takes {small} s")

@@ -99,5 +99,9 @@ def test_a_page_of_a_thousand_costs_a_small_multiple_of_a_hundred(cloud: CloudHa
             times.append(time.perf_counter() - started)
         return min(times)
 
-    fastest(1_000)
-    assert fastest(1_000) < 10 * fastest(100)
+    thousand = hundred = float("inf")
+    for _ in range(5):
+        thousand, hundred = min(thousand, fastest(1_000)), min(hundred, fastest(100))
+        if thousand < 10 * hundred:
+            return
+    raise AssertionError(f"{thousand} s for ten times what takes {hundred} s")
