@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -30,8 +31,12 @@ class Journal:
         return found
 
     def append(self, letters: Sequence[bytes]) -> None:
-        """Hand letters to the operating system: they survive the end of this process at once."""
-        self._file.write(b"".join(letter + b"\n" for letter in letters))
+        """Hand letters to the operating system: they survive the end of this process at once.
+
+        OSError when it does not take all of them.
+        """
+        # A line of its own, whatever a crash or a full disk left of the last one.
+        _write(self._file, [b"", *letters])
 
     async def settle(self) -> None:
         """Have everything on the disk itself. Nothing waits for it on a notice's way."""
@@ -41,7 +46,7 @@ class Journal:
         """Begin anew with the letters that still stand."""
         fresh = self._path.with_suffix(".new")
         with _open(fresh, os.O_TRUNC) as file:
-            file.write(b"".join(letter + b"\n" for letter in letters))
+            _write(file, letters)
             os.fsync(file.fileno())
         fresh.replace(self._path)
         self._file.close()
@@ -49,6 +54,13 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _write(file: FileIO, lines: Iterable[bytes]) -> None:
+    """Each on a line, and OSError where a full disk took a part only."""
+    content = b"".join(line + b"\n" for line in lines)
+    if file.write(content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _open(path: Path, flags: int) -> FileIO:

@@ -68,7 +68,8 @@ class NoticeRelay:
         """Sign and send one notice each, all issued at the moment of this call.
 
         A decision about an instance that must end sooner or at the same time anyway answers the notice that
-        stands: a deadline is never moved back, and asking twice is asking once.
+        stands: a deadline is never moved back, and asking twice is asking once. One that an instance has
+        outlived stands no longer.
         """
         now = self._clock()
         # Of two decisions in one call the sooner one counts.
@@ -77,17 +78,22 @@ class NoticeRelay:
         return await self._say(self._notice(decision, now) for decision in unique.values())
 
     async def withdraw(self, notice_ids: Sequence[UUID], reason: str = "") -> Withdrawn:
-        """Sign and send a withdrawal of each notice that stands; asking twice is asking once."""
+        """Sign and send a withdrawal of each notice that stands; asking twice is asking once.
+
+        One that came for a sooner deadline goes with those that it hastened, and they with it.
+        """
         now = self._clock()
-        found: list[Notice] = []
+        found: dict[UUID, Notice] = {}
         unknown: list[UUID] = []
         for notice_id in dict.fromkeys(notice_ids):
-            withdrawal = self._withdrawal(notice_id, now, reason)
-            if withdrawal is None:
-                unknown.append(notice_id)
+            if (said := self._standing.withdrawal_of(notice_id)) is not None:
+                found[notice_id] = said.notice
+            elif together := self._hastened_with(notice_id):
+                new = (one for one in together if one.notice_id not in found)
+                found |= {one.notice_id: self._withdrawal(one, now, reason) for one in new}
             else:
-                found.append(withdrawal)
-        return Withdrawn(await self._say(found), tuple(unknown))
+                unknown.append(notice_id)
+        return Withdrawn(await self._say(found.values()), tuple(unknown))
 
     def letters(self, instance_id: str) -> tuple[str, ...]:
         """What the metadata of an instance shows: its letters that stand, the oldest first."""
@@ -119,7 +125,8 @@ class NoticeRelay:
     def _notice(self, decision: Decision, now: datetime) -> Notice:
         deadline = now + timedelta(seconds=decision.seconds)
         known = self._standing.find(decision.instance_id, decision.kind)
-        if known is not None and known.notice.deadline is not None and known.notice.deadline <= deadline:
+        until = known.notice.deadline if known is not None else None
+        if known is not None and until is not None and now <= until <= deadline:
             return known.notice
         return Notice(
             notice_id=self._new_id(),
@@ -132,21 +139,23 @@ class NoticeRelay:
             reason=decision.reason,
         )
 
-    def _withdrawal(self, notice_id: UUID, now: datetime, reason: str) -> Notice | None:
-        said = self._standing.withdrawal_of(notice_id)
-        if said is not None:
-            return said.notice
-        withdrawn = self._standing.by_id(notice_id)
-        if withdrawn is None or withdrawn.notice.kind is NoticeKind.WITHDRAWAL:
-            return None
+    def _hastened_with(self, notice_id: UUID) -> list[Notice]:
+        """The notices of one kind for one instance, of which one has this id; none where that is unknown."""
+        one = self._standing.by_id(notice_id)
+        if one is None or one.notice.kind is NoticeKind.WITHDRAWAL:
+            return []
+        others = self._standing.of(one.notice.instance_id)
+        return [other.notice for other in others if other.notice.kind is one.notice.kind]
+
+    def _withdrawal(self, of: Notice, now: datetime, reason: str) -> Notice:
         return Notice(
             notice_id=self._new_id(),
-            instance_id=withdrawn.notice.instance_id,
-            hall=withdrawn.notice.hall,
+            instance_id=of.instance_id,
+            hall=of.hall,
             kind=NoticeKind.WITHDRAWAL,
-            cause=withdrawn.notice.cause,
+            cause=of.cause,
             issued_at=now,
-            withdraws=notice_id,
+            withdraws=of.notice_id,
             reason=reason,
         )
 

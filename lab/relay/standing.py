@@ -14,7 +14,7 @@ KEPT_AFTER_DEADLINE = timedelta(seconds=60)
 # No notice reaches further ahead, so that none outlives its withdrawal.
 WITHDRAWAL_KEPT = timedelta(seconds=MAX_WARNING_SECONDS)
 # A provider that changes its mind again and again does not grow an answer without end.
-MAX_WITHDRAWALS_EACH = 8
+MOST_OF_A_KIND = 8
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Standing:
 
 
 class StandingNotices:
-    """By instance: at most one notice of each kind, and the last withdrawals."""
+    """By instance: the last notices of each kind, each of which came for its sooner deadline."""
 
     def __init__(self) -> None:
         self._by_instance: dict[str, list[Standing]] = {}
@@ -37,8 +37,9 @@ class StandingNotices:
         self._withdrawals: dict[UUID, Standing] = {}
 
     def find(self, instance_id: str, kind: NoticeKind) -> Standing | None:
-        known = self._by_instance.get(instance_id, ())
-        return next((one for one in known if one.notice.kind is kind), None)
+        """The newest of its kind."""
+        known = [one for one in self.of(instance_id) if one.notice.kind is kind]
+        return known[-1] if known else None
 
     def by_id(self, notice_id: UUID) -> Standing | None:
         return self._by_id.get(notice_id)
@@ -53,15 +54,16 @@ class StandingNotices:
         yield from self._by_id.values()
 
     def keep(self, notice: Notice, letter: bytes) -> Standing:
-        """Show a notice from now on, instead of one of its kind or the one that it withdraws."""
+        """Show a notice from now on, instead of the one that it withdraws.
+
+        What a sooner one hastens stands beside it: nodes go by either until both are withdrawn.
+        """
         ends = (notice.deadline or notice.issued_at + WITHDRAWAL_KEPT) + KEPT_AFTER_DEADLINE
         kept = Standing(notice, letter, ends)
         for other in self.of(notice.instance_id):
-            replaced = other.notice.kind is notice.kind is not NoticeKind.WITHDRAWAL
-            if replaced or other.notice.notice_id == notice.withdraws:
+            if other.notice.notice_id == notice.withdraws:
                 self.drop(other)
-        if notice.kind is NoticeKind.WITHDRAWAL:
-            self._make_room(notice.instance_id)
+        self._make_room(notice)
         self._by_instance.setdefault(notice.instance_id, []).append(kept)
         self._by_id[notice.notice_id] = kept
         if notice.withdraws is not None:
@@ -77,9 +79,9 @@ class StandingNotices:
         if one.notice.withdraws is not None:
             self._withdrawals.pop(one.notice.withdraws, None)
 
-    def _make_room(self, instance_id: str) -> None:
-        earlier = [one for one in self.of(instance_id) if one.notice.kind is NoticeKind.WITHDRAWAL]
-        for oldest in earlier[: -MAX_WITHDRAWALS_EACH + 1]:
+    def _make_room(self, notice: Notice) -> None:
+        earlier = [one for one in self.of(notice.instance_id) if one.notice.kind is notice.kind]
+        for oldest in earlier[: -MOST_OF_A_KIND + 1]:
             self.drop(oldest)
 
     def drop_ended(self, now: datetime) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lab.relay.decisions import Decision
 from lab.relay.journal import Journal
 from lab.relay.relay import AGAIN_AFTER, PUSHES, NoticeRelay, Publish
-from lab.relay.standing import MAX_WITHDRAWALS_EACH
+from lab.relay.standing import MOST_OF_A_KIND
 from wire.notices import Notice, NoticeKind, read_notice
 from wire.signing import KeyRing, SigningKey
 
@@ -70,7 +73,8 @@ async def test_asking_twice_is_asking_once_and_a_deadline_never_moves_back() -> 
     assert len(bench.said) == 1
     (sooner,) = await bench.relay.decide([hard(seconds=10)])
     assert sooner.deadline == bench.now + timedelta(seconds=10)
-    assert bench.shown("i-1") == [sooner]
+    assert bench.shown("i-1") == [first, sooner]
+    assert await bench.relay.decide([hard()]) == (sooner,)
 
 
 async def test_of_two_decisions_in_one_call_the_sooner_counts() -> None:
@@ -103,13 +107,37 @@ async def test_a_withdrawal_takes_the_place_of_what_it_withdraws() -> None:
 
 async def test_a_provider_that_changes_its_mind_does_not_grow_the_metadata() -> None:
     bench = Bench()
-    for _ in range(3 * MAX_WITHDRAWALS_EACH):
+    for _ in range(3 * MOST_OF_A_KIND):
         (notice,) = await bench.relay.decide([hard()])
         await bench.relay.withdraw([notice.notice_id])
     (last,) = await bench.relay.decide([hard()])
     kinds = [one.kind for one in bench.shown("i-1")]
-    assert kinds == [NoticeKind.WITHDRAWAL] * MAX_WITHDRAWALS_EACH + [NoticeKind.HARD]
+    assert kinds == [NoticeKind.WITHDRAWAL] * MOST_OF_A_KIND + [NoticeKind.HARD]
     assert bench.shown("i-1")[-1] == last
+    for seconds in range(100, 70, -1):
+        await bench.relay.decide([hard(seconds=seconds)])
+    assert len(bench.shown("i-1")) == 2 * MOST_OF_A_KIND
+
+
+async def test_a_hastened_notice_is_withdrawn_as_a_whole() -> None:
+    """Nodes go by the earlier one as long as it is not withdrawn itself."""
+    for which in (0, 1):
+        bench = Bench()
+        notices = await bench.relay.decide([hard()]) + await bench.relay.decide([hard(seconds=10)])
+        done = await bench.relay.withdraw([notices[which].notice_id])
+        assert {one.withdraws for one in done.notices} == {one.notice_id for one in notices}
+        assert bench.shown("i-1") == list(done.notices)
+        again = await bench.relay.withdraw([one.notice_id for one in notices])
+        assert set(again.notices) == set(done.notices)
+
+
+async def test_an_instance_that_outlived_its_notice_gets_another() -> None:
+    bench = Bench()
+    (first,) = await bench.relay.decide([hard()])
+    bench.now += timedelta(seconds=121)
+    (second,) = await bench.relay.decide([hard()])
+    assert second.notice_id != first.notice_id
+    assert second.deadline == bench.now + timedelta(seconds=120)
 
 
 async def test_what_is_over_is_forgotten_and_may_happen_again() -> None:
@@ -161,6 +189,8 @@ async def test_a_restart_forgets_nothing_that_stands(tmp_path: Path) -> None:
     assert after.shown("i-1") == [kept]
     assert after.shown("i-2") == [withdrawal]
     assert await after.relay.decide([hard("i-1")]) == (kept,)
+    (third,) = await after.relay.decide([hard("i-3")])
+    assert Bench(Journal(tmp_path / "journal")).shown("i-3") == [third]
 
 
 async def test_the_journal_holds_only_what_stands(tmp_path: Path) -> None:
@@ -183,3 +213,17 @@ async def test_a_full_disk_keeps_no_notice_back(tmp_path: Path) -> None:
     assert len(bench.said) == 1
     assert bench.shown("i-1") == [notice]
     assert bench.relay.failed_writes == 1
+
+
+def test_a_disk_that_takes_half_a_letter_is_told_of(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        with pytest.raises(OSError, match="No space left"):
+            journal.append([b"x" * 100])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    journal.close()
