@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from uuid import UUID
 
 from wire.notices import Notice, NoticeKind
 
@@ -24,7 +23,7 @@ class Terminator:
         self._standing = standing
         self._end = end
         self._clock = clock
-        self._done: set[UUID] = set()
+        self._done: set[str] = set()
 
     async def run(self) -> None:
         """Watch the deadlines until cancelled."""
@@ -36,6 +35,6 @@ class Terminator:
         now = self._clock()
         for notice in tuple(self._standing()):
             due = notice.kind is NoticeKind.HARD and notice.deadline is not None and notice.deadline <= now
-            if due and notice.notice_id not in self._done:
-                self._done.add(notice.notice_id)
+            if due and notice.instance_id not in self._done:
+                self._done.add(notice.instance_id)
                 await self._end(notice.instance_id)

@@ -140,7 +140,8 @@ async def test_an_instance_ends_at_its_deadline_once_and_an_advisory_ends_none()
 
     hard, withdrawn = (notice_of(Decision(instance_id=name, hall="h")) for name in ("i-1", "i-2"))
     maybe = notice_of(Decision(instance_id="i-3", hall="h", kind=NoticeKind.ADVISORY, seconds=60))
-    standing = [hard, withdrawn, maybe]
+    hastened = notice_of(Decision(instance_id="i-1", hall="h", seconds=150))
+    standing = [hastened, hard, withdrawn, maybe]
     terminator = Terminator(lambda: standing, end, lambda: now)
     await terminator.tick()
     standing.remove(withdrawn)
@@ -149,5 +150,6 @@ async def test_an_instance_ends_at_its_deadline_once_and_an_advisory_ends_none()
     assert ended == []
     now += timedelta(seconds=1)
     await terminator.tick()
+    now += timedelta(seconds=30)
     await terminator.tick()
     assert ended == ["i-1"]
