@@ -70,6 +70,40 @@ UNREACHABLE = (
 RETRY_SOON = {"Retry-After": "2"}
 
 
+WHOLE, YES_OR_NO, DECIMAL = "a whole number", "true or false", "a decimal number such as 0.25"
+LIST, OBJECT, MOMENT = "a list", "an object", "a time with its zone, such as 2030-01-31T10:00:00Z"
+ID = "a UUID such as 0b5d2f8e-6a1c-4f7e-9d3b-2c8a4e6f1a90"
+# What a field takes, by the kind of constraint that refused its value.
+ALLOWED: Mapping[str, str] = {
+    "missing": "a value: the field is required",
+    "extra_forbidden": "no such field; see /openapi.json for those that exist",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_type": "text",
+    "decimal_max_digits": "a number of at most {max_digits} digits",
+    "decimal_max_places": "a number of at most {decimal_places} decimal places",
+    "decimal_whole_digits": "a number of at most {whole_digits} digits before the point",
+    **dict.fromkeys(("decimal_type", "decimal_parsing", "finite_number"), DECIMAL),
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), WHOLE),
+    **dict.fromkeys(("bool_type", "bool_parsing"), YES_OR_NO),
+    **dict.fromkeys(("uuid_type", "uuid_parsing"), ID),
+    **dict.fromkeys(("list_type", "tuple_type"), LIST),
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), OBJECT),
+    **dict.fromkeys(
+        ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"), MOMENT
+    ),
+}
+
+
 def install(app: FastAPI) -> None:
     """Answer every exception of a handler with a problem."""
     app.add_exception_handler(Problem, _answer)
@@ -82,6 +116,8 @@ def install(app: FastAPI) -> None:
 
 async def _answer(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
+    if problem.kind in (problems.NO_SUCH_ROUTE, problems.WRONG_METHOD):
+        problem.detail = f"{request.method} {clean(request.url.path, MAX_VALUE)} is no route"
     # A mounted folder has no route, and says all of its methods itself.
     if problem.kind is problems.WRONG_METHOD and "route" in request.scope:
         problem.headers["Allow"] = ", ".join(_methods_of_path(request))
@@ -167,22 +203,7 @@ def _value(value: object) -> str:
 
 def _allowed(error: Mapping[str, Any]) -> str:
     """What the field takes, in words, from the constraint that refused the value."""
-    told = {
-        "missing": "a value: the field is required",
-        "extra_forbidden": "no such field; see /openapi.json for those that exist",
-        "enum": "{expected}",
-        "literal_error": "{expected}",
-        "greater_than": "a number above {gt}",
-        "greater_than_equal": "a number of at least {ge}",
-        "less_than": "a number below {lt}",
-        "less_than_equal": "a number of at most {le}",
-        "string_pattern_mismatch": "text that matches {pattern}",
-        "string_too_short": "text of at least {min_length} characters",
-        "string_too_long": "text of at most {max_length} characters",
-        "decimal_max_digits": "a number of at most {max_digits} digits",
-        "decimal_max_places": "a number of at most {decimal_places} decimal places",
-    }
-    template = told.get(error["type"])
+    template = ALLOWED.get(error["type"])
     if template is None:
         return clean(str(error["msg"]))
     return template.format(**error.get("ctx", {}))
