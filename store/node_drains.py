@@ -157,7 +157,7 @@ async def find_drain(
     row = (await connection.execute(query.order_by(table["at"].desc(), table.drain_id))).mappings().first()
     if row is None:
         which = "no drain" if drain_id is None else f"no drain {str(drain_id)!r}"
-        raise UnknownDrain(f"{which} of node {instance_id!r} is known: list them with GET /drains")
+        raise UnknownDrain(f"{which} of node {instance_id!r} is known")
     return row
 
 

@@ -17,6 +17,7 @@ from wire.intake import MAX_BYTES, UnreadableInput, parse_documents
 
 STDIN = "-"
 EVERYBODY_READS = 0o644
+CLAIM = "Claim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,12 @@ def workload_of(name: str, content: bytes) -> str:
         raise usage(
             f"{spoken(name)} is a scheduler's list, which may hold work of many workloads",
             f"say whose claim it is with --workload NAME{_marked(documents)}",
+        )
+    kinds = sorted({str(document.get("kind", CLAIM)) for document in ours} - {CLAIM})
+    if kinds:
+        raise usage(
+            f"{spoken(name)} holds a document of kind {shown(kinds[0])}; allowed is {CLAIM}",
+            "contracts, workloads and the like are applied: sco apply -f FILE",
         )
     named = [document.get("workload") for document in ours]
     names = sorted({text for text in named if isinstance(text, str)})

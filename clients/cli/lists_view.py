@@ -39,7 +39,7 @@ def pools(screen: Screen, listed: Sequence[Pool]) -> None:
 def _launched(screen: Screen, listed: Sequence[Pool]) -> None:
     _table_or_none(
         screen,
-        "no pool fits these filters",
+        "no pool found",
         _POOL_COLUMNS,
         [
             (

@@ -29,7 +29,7 @@ from clients.cli.commands.regions import regions
 from clients.cli.commands.slurm import slurm_nodes
 from clients.cli.commands.warm import warm
 from clients.cli.credential import find_credential
-from clients.cli.failures import Failure
+from clients.cli.failures import Failure, usage
 from clients.cli.screen import PipeClosed, Screen, output_checked
 from clients.cli.session import Session, Surroundings
 from clients.cli.settings import find_server
@@ -146,6 +146,7 @@ def main(
     screen = Screen()
     try:
         with output_checked():
+            _require_output()
             code = _run(arguments, Surroundings(clock, lambda: str(uuid4()), screen))
             sys.stdout.flush()
     except Failure as failure:
@@ -156,6 +157,12 @@ def main(
     if code == INTERRUPTED:
         screen.note("interrupted; what the server has begun goes on")
     return code
+
+
+def _require_output() -> None:
+    """Python opens nothing where the descriptor is closed, and every answer would be lost unseen."""
+    if sys.stdout is None:
+        raise usage("the output cannot be written: it is closed")
 
 
 def _run(arguments: Sequence[str] | None, surroundings: Surroundings) -> int:

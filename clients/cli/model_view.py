@@ -69,7 +69,7 @@ def candidates(screen: Screen, weights: ScoreParts, shown: Sequence[ModelCandida
 
 def listing(screen: Screen, listed: Sequence[ModelPlacement]) -> None:
     if not listed:
-        screen.note("no placement of a model fits these filters")
+        screen.note("no placement of a model found")
         return
     screen.table(
         _LIST_COLUMNS,

@@ -32,7 +32,7 @@ _WHY = {
 
 def nodes(screen: Screen, listed: Sequence[Node]) -> None:
     if not listed:
-        screen.note("no live node fits these filters")
+        screen.note("no live node found")
         return
     screen.table(_NODE_COLUMNS, [_node(one) for one in listed])
 
@@ -75,7 +75,7 @@ def left_out(screen: Screen, listed: Sequence[LeftOut]) -> None:
 
 def drains(screen: Screen, listed: Sequence[Drain]) -> None:
     if not listed:
-        screen.note("no drain fits these filters")
+        screen.note("no drain found")
         return
     screen.table(_DRAIN_COLUMNS, [_drain(one) for one in listed])
 

@@ -17,6 +17,23 @@ _MAX_SHOWN = 300
 _SERVER_ERRORS = 500
 _CLIENT_ERRORS = 400
 _OTHER_SERVER = "is this the address of the orchestrator's API? name it with --server or SCO_SERVER"
+_IN_WORDS_OF_SCO = {
+    "invalid_request": "",
+    "not_signed_in": "",
+    "invalid_token": "",
+    "no_such_route": _OTHER_SERVER,
+    "no_such_step": "",
+    "no_claim": "send one with `sco claim -f FILE`",
+    "not_slurm": "`sco get partitions` says which scheduler each has",
+    "unknown_contract": "",
+    "unknown_drain": "`sco drains` lists the nodes that drained",
+    "unknown_partition": "`sco get partitions` lists those that exist; `sco apply -f FILE` creates one",
+    "unknown_placement": "list them with `sco get model-placements`, or `sco get generations WORKLOAD`",
+    "unknown_pool": "",
+    "unknown_workload": "create one with `sco apply -f FILE`",
+    "version_conflict": "look at it again, and give the version that it has now",
+}
+"""What to do, by reason, where the server speaks of paths and headers. Nothing where the rest says it all."""
 
 
 class FieldProblem(Answer):
@@ -30,6 +47,7 @@ class Problem(Answer):
     """What the server says of a refusal (RFC 9457). Everything may be missing."""
 
     title: str = ""
+    reason: str = ""
     detail: str = ""
     what_to_do: str = ""
     request_id: str | None = None
@@ -87,11 +105,15 @@ def _problem(content: bytes) -> Problem | None:
 
 
 def _hints(problem: Problem, response: httpx2.Response) -> list[str]:
-    hints = [_field_hint(one) for one in problem.errors[:MAX_ERRORS]]
+    hints = [
+        _field_hint(one, problem.detail)
+        for one in problem.errors[:MAX_ERRORS]
+        if _field_hint(one, problem.detail) not in problem.detail
+    ]
     hints += [f"unreadable: {one.name}: {one.problem}" for one in problem.unreadable]
     hints += [f"left out: {one.name}: {one.detail or one.reason}" for one in problem.left_out[:MAX_ERRORS]]
-    if problem.what_to_do:
-        hints.append(f"what to do: {problem.what_to_do}")
+    if to_do := _IN_WORDS_OF_SCO.get(problem.reason, problem.what_to_do):
+        hints.append(f"what to do: {to_do}")
     if response.headers.get("retry-after", "").isdigit():
         hints.append(f"try again in {response.headers['retry-after']} seconds")
     if problem.request_id:
@@ -99,9 +121,12 @@ def _hints(problem: Problem, response: httpx2.Response) -> list[str]:
     return hints
 
 
-def _field_hint(error: FieldProblem) -> str:
+def _field_hint(error: FieldProblem, detail: str) -> str:
+    allowed = f"allowed is {error.allowed or error.message}"
+    if error.value is None and detail.startswith(f"{error.field}:"):
+        return allowed
     value = "is missing" if error.value is None else f"is {error.value}"
-    return f"{error.field} {value}; allowed is {error.allowed or error.message}"
+    return f"{error.field} {value}; {allowed}"
 
 
 def _kind(response: httpx2.Response) -> str:

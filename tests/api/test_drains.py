@@ -137,7 +137,7 @@ async def test_a_drain_whose_events_are_no_longer_kept_still_has_its_end(own_his
 async def test_a_node_without_a_drain_has_none_to_explain(history: Door) -> None:
     for path in ("/drains/n5", "/drains/nobody", f"/drains/n1?drainId={notice(9)}"):
         document = problem(await history.get(path), 404, "unknown_drain")
-        assert "GET /drains" in document["detail"]
+        assert "GET /drains" in document["whatToDo"]
 
 
 async def test_live_nodes_have_their_bundle_their_last_event_and_their_drain(own_history: Door) -> None:

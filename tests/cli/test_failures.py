@@ -65,10 +65,16 @@ def test_a_refusal_says_what_was_wrong_what_is_allowed_and_what_to_do(sco: Sco, 
         problem(
             422,
             "body units is -1; allowed is a number of at least 0",
-            whatToDo="Correct the fields in `errors` and send it again.",
+            whatToDo="Correct them.",
             requestId="abc123",
             errors=[
-                {"field": "units", "where": "body", "value": "-1", "allowed": "at least 0", "message": "m"},
+                {
+                    "field": "units",
+                    "where": "body",
+                    "value": "-1",
+                    "allowed": "a number of at least 0",
+                    "message": "m",
+                },
                 {"field": "ownerTeam", "where": "body", "value": None, "allowed": "a value", "message": "m"},
             ],
         )
@@ -77,11 +83,34 @@ def test_a_refusal_says_what_was_wrong_what_is_allowed_and_what_to_do(sco: Sco, 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.splitlines() == [
         "error: body units is -1; allowed is a number of at least 0",
-        "  units is -1; allowed is at least 0",
         "  ownerTeam is missing; allowed is a value",
-        "  what to do: Correct the fields in `errors` and send it again.",
+        "  what to do: Correct them.",
         "  request id: abc123",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "hints"),
+    [
+        ("unknown_drain", ["  what to do: `sco drains` lists the nodes that drained"]),
+        ("version_conflict", ["  what to do: look at it again, and give the version that it has now"]),
+        ("no_such_step", []),
+        ("some_other", ["  what to do: Send GET /things."]),
+    ],
+)
+def test_what_to_do_is_said_in_commands_where_there_are_some(
+    sco: Sco, api: FakeApi, reason: str, hints: list[str]
+) -> None:
+    api.always(problem(409, "it is not so", reason=reason, whatToDo="Send GET /things."))
+    ran = sco("get", "generations", "orders-daily")
+    assert ran.err.splitlines() == ["error: it is not so", *hints]
+
+
+def test_a_place_in_a_file_is_no_field_that_is_missing(sco: Sco, api: FakeApi) -> None:
+    error = {"field": "line 2", "where": "body", "value": None, "allowed": "a pod list", "message": "m"}
+    api.always(problem(422, "line 2: not JSON", errors=[error]))
+    ran = sco("scale", "orders-daily", "--units", "1")
+    assert ran.err.splitlines() == ["error: line 2: not JSON", "  allowed is a pod list"]
 
 
 def test_a_refused_list_names_its_entries(sco: Sco, api: FakeApi, tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_no_placement_says_so(sco: Sco, api: FakeApi) -> None:
     api.on("GET", PLACEMENTS, document(page()))
     ran = sco("get", "model-placements")
     assert (ran.code, ran.out) == (0, "")
-    assert "no placement of a model fits these filters" in ran.err
+    assert "no placement of a model found" in ran.err
 
 
 def test_a_placement_is_described_with_every_candidate(sco: Sco, api: FakeApi) -> None:

@@ -50,6 +50,16 @@ def test_a_full_disk_is_told(api: FakeApi, arguments: tuple[str, ...]) -> None:
     assert errors == b"error: the output cannot be written: No space left on device\n"
 
 
+def test_a_closed_output_is_told(api: FakeApi) -> None:
+    environment = {"PATH": os.environ["PATH"], "SCO_SERVER": api.url}
+    command = [sys.executable, "-m", "clients.cli.main", "get", "pools"]
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    ended = subprocess.run(shell, env=environment, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == b"error: the output cannot be written: it is closed\n"
+    assert not api.asked("GET", POOLS)
+
+
 def test_an_encoding_without_a_letter_does_not_stop_it(api: FakeApi) -> None:
     api.on("GET", "/workloads/orders-daily", document(answers.workload(ownerTeam="größe…")))
     for form in ("table", "json", "yaml"):

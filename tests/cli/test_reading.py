@@ -60,7 +60,7 @@ def test_filters_reach_the_server(sco: Sco, api: FakeApi) -> None:
         "pageSize": "200",
     }
     assert (ran.code, ran.out) == (0, "")
-    assert "no pool fits these filters" in ran.err
+    assert "no pool found" in ran.err
 
 
 def test_every_page_is_followed(sco: Sco, api: FakeApi) -> None:

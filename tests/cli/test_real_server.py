@@ -229,8 +229,7 @@ async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) 
     await sco("activate", "pool", "extra-pool")
     assert "extra-pool: active" in (await sco("describe", "pool", "extra-pool")).out
     again = await sco("activate", "pool", "extra-pool", code=1)
-    assert "it cannot activate from there" in again.err
-    assert "what to do: Take one of the steps" in again.err
+    assert "it cannot activate from there; allowed is drain" in again.err
     assert "holds nothing" in (await sco("drain", "pool", "extra-pool")).out
     assert "draining since" in (await sco("describe", "pool", "extra-pool")).out
     stale = await sco("resume", "pool", "extra-pool", "--version", "1", code=1)
@@ -263,7 +262,8 @@ async def test_refusals_say_what_to_do(sco: RealSco, tmp_path: Path) -> None:
 
     unknown = await sco("describe", "workload", "nobody", code=1)
     assert "no workload 'nobody'" in unknown.err
-    assert "what to do:" in unknown.err
+    assert "what to do: create one with `sco apply -f FILE`" in unknown.err
+    assert "PUT" not in unknown.err
 
     await sco("apply", "-f", CONTRACT)
     assert "has no claim" in (await sco("place", "orders-daily", code=1)).err

@@ -164,6 +164,13 @@ class TestClaim:
             "note: asks for no memory: counted as 1 MiB (ns/pod-9)",
         ]
 
+    def test_a_document_of_another_kind_is_no_claim(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
+        ran = sco("claim", "-f", written(tmp_path, CONTRACT))
+        assert ran.code == 2
+        assert "holds a document of kind 'Contract'; allowed is Claim" in ran.err
+        assert "sco apply -f FILE" in ran.err
+        assert not api.calls
+
     def test_a_shorter_list_is_taken_only_when_it_is_allowed(
         self, sco: Sco, api: FakeApi, tmp_path: Path
     ) -> None:

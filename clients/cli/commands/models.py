@@ -133,7 +133,7 @@ def place(
 
 @models.command()
 def release(context: typer.Context, placement: PlacementId) -> None:
-    """Give back what a placement keeps. May be repeated.
+    """Give back what a placement keeps. Doing it again changes nothing.
 
     \b
     Example:
