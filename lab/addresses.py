@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
 
 from lab.control_plane import ControlPlane
+from lab.stack.stack import DEFAULT_DATA_DIR
 
 API_URL_FILE = "api.url"
 SCO_FILE = "sco.env"
@@ -27,7 +30,14 @@ def show_addresses(plane: ControlPlane, console: Console) -> None:
     console.print("  sco          signs in with these, which are in a file, too:")
     console.print(exports.rstrip(), soft_wrap=True)
     console.print(f"  try          . {plane.data_dir / SCO_FILE} && .venv/bin/sco status", soft_wrap=True)
-    console.print("  stop         make down")
+    console.print(f"  stop         {stop_command(plane.data_dir)}", soft_wrap=True)
+
+
+def stop_command(data_dir: Path) -> str:
+    """What stops the laboratory in this folder: `make down` knows of one alone."""
+    if data_dir.resolve() == DEFAULT_DATA_DIR.resolve():
+        return "make down"
+    return f".venv/bin/sco-lab down --data-dir {quote(os.path.relpath(data_dir))}"
 
 
 def exports_of(plane: ControlPlane) -> str:

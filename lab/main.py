@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,18 +13,18 @@ from lab.addresses import API_URL_FILE, SCO_FILE, show_addresses
 from lab.bring_up import bring_up
 from lab.control_plane import NAMES, ControlPlane
 from lab.nodes import commands as nodes
+from lab.nodes.commands import refusals
 from lab.reclaimer.commands import reclaim
 from lab.stack import commands
-from lab.stack.errors import StackError
 from lab.stack.ports import Ports
+from lab.stack.stack import DEFAULT_DATA_DIR as DATA_DIR
 from lab.stack.stack import Stack
-
-DATA_DIR = Path(".lab")
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Run the orchestrator on this machine: real Temporal, Postgres and NATS, a simulated private cloud.",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(nodes.app, name="nodes")
 app.command()(reclaim)
@@ -35,16 +33,6 @@ PIPE_WIDTH = 130
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 DataDir = Annotated[Path, typer.Option("--data-dir", help="Folder for data, logs and what is running.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Loopback port; 0 is any free one.")]
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """A refusal is one clear text and exit code 1, never a traceback."""
-    try:
-        yield
-    except StackError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]sco-lab:[/] {error}")
-        raise typer.Exit(1) from error
 
 
 @app.command()

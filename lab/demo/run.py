@@ -49,7 +49,6 @@ def run(data_dir: Path, console: Console, *, keep: bool) -> None:
         console.print(f"\n[bold green]The demo ended well[/] after {time.monotonic() - began:.0f} s.")
         if keep:
             show_addresses(plane, console)
-            console.print(f"  stop it      .venv/bin/sco-lab down --data-dir {data_dir}")
     finally:
         if not keep:
             headline(console, 12, "Stop everything (run with --keep to look around)")

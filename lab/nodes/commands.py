@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lab.cloud.admin_client import AdminClient
 from lab.nodes import running
@@ -41,7 +42,8 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (StackError, RelayRefused) as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]sco-lab:[/] {error}")
+        line = Text.assemble(("sco-lab:", "bold red"), f" {error}")
+        Console(stderr=True, highlight=False).print(line, soft_wrap=True)
         raise typer.Exit(1) from error
 
 

@@ -63,7 +63,7 @@ class Stack:
         Raises StackError; then the servers that this call started are stopped again.
         """
         data_dir = data_dir.resolve()
-        data_dir.mkdir(parents=True, exist_ok=True)
+        _make(data_dir)
         with locked(data_dir):
             state = State.read(data_dir) or State()
             running = _running(state)
@@ -224,6 +224,16 @@ class Stack:
 
 def _running(state: State) -> dict[str, Identity]:
     return {name: identity for name, identity in state.servers.items() if process.alive(identity)}
+
+
+def _make(data_dir: Path) -> None:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StackError(
+            f"{data_dir} cannot be made: {why}. Choose a folder that you may write to."
+        ) from None
 
 
 def _kind(name: str) -> type[Server]:
