@@ -157,7 +157,12 @@ def main() -> int:
     except ValidationError as error:
         for problem in error.errors(include_input=False, include_url=False):
             name = "_".join(str(part) for part in problem["loc"]).upper()
-            print(f"sco-worker: SCO_{name}: {problem['msg']}", file=sys.stderr)
+            told = (
+                "is not set; see the settings of the workers"
+                if problem["type"] == "missing"
+                else problem["msg"]
+            )
+            print(f"sco-worker: SCO_{name}: {told}", file=sys.stderr)
         return 2
     except PolicyRefused as error:
         print(f"sco-worker: SCO_POLICY_FILE: {error}", file=sys.stderr)

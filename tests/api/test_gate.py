@@ -18,10 +18,12 @@ JSON = {"Content-Type": "application/json"}
 
 
 async def test_unknown_paths_and_methods_are_problems(read_door: Door) -> None:
-    problem(await read_door.get("/nothing/here"), 404, "no_such_route")
+    nowhere = problem(await read_door.get("/nothing/here"), 404, "no_such_route")
+    assert nowhere["detail"] == "GET /nothing/here is no route"
     problem(await read_door.get("/workloads/"), 404, "no_such_route")
     answer = await read_door.http.delete("/workloads/orders-daily")
-    problem(answer, 405, "method_not_allowed")
+    told = problem(answer, 405, "method_not_allowed")
+    assert told["detail"] == "DELETE /workloads/orders-daily is no route"
     assert answer.headers["allow"] == "GET, PUT"
     problem(await read_door.post("/static/sco.css"), 405, "method_not_allowed")
 

@@ -114,6 +114,9 @@ async def test_a_pool_is_shown_with_its_score(read_door: Door) -> None:
     assert "Historyknown" in page.text
     missing = await shown(read_door, "/ui/pools/nobody", 404)
     assert "No such pool" in missing.text
+    refused = await shown(read_door, "/ui/pools?state=asleep", 422)
+    assert "state: asleep. Allowed is 'draft', 'active', 'draining' or 'retired'." in refused.text
+    assert "`errors`" not in refused.text
 
 
 async def test_a_workload_is_shown_against_its_caps(read_door: Door) -> None:
