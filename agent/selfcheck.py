@@ -14,6 +14,8 @@ from agent.drain.drains import Drains
 from agent.metrics import AgentMetrics
 
 DRIVER_LIMIT_SECONDS = 2.0
+# The record of a drain and what the spool has to tell of it, with much to spare.
+LEAST_ROOM_BYTES = 1024 * 1024
 
 
 class Check(NamedTuple):
@@ -96,5 +98,13 @@ def said(checks: tuple[Check, ...]) -> str:
 
 
 def _writable(name: str, folder: Path) -> Check:
-    usable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    return Check(name, usable, f"{folder} {'can' if usable else 'cannot'} be written")
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        return Check(name, False, f"{folder} cannot be written")
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        return Check(name, False, f"{folder} does not tell its room: {error.strerror}")
+    # Some file systems count no files.
+    if disk.f_bfree * disk.f_frsize < LEAST_ROOM_BYTES or (disk.f_files and not disk.f_ffree):
+        return Check(name, False, f"{folder} has no room: a drain goes on without it, and tells less")
+    return Check(name, True, f"{folder} can be written")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agent.selfcheck import _writable
 from agent.settings import SettingsError, read_settings
 from tests.agent.rig import ROOT, Node, Relay, node
 
@@ -62,3 +64,14 @@ def test_the_check_says_what_is_missing_and_changes_nothing(tmp_path: Path, rela
         assert ended.returncode == 0, ended.stdout
         assert "poll answers, push answers" in ended.stdout
         assert list(one.state.iterdir()) == []
+
+
+@pytest.mark.parametrize("full", [{"f_bfree": 1}, {"f_files": 10, "f_ffree": 0}])
+def test_a_full_disk_is_found_before_a_drain_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]
+) -> None:
+    disk = SimpleNamespace(**{"f_bfree": 10_000, "f_frsize": 4096, "f_files": 0, "f_ffree": 0} | full)
+    monkeypatch.setattr("agent.selfcheck.os.statvfs", lambda folder: disk)
+    check = _writable("state_folder", tmp_path)
+    assert not check.passed
+    assert "no room" in check.detail
