@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from lab.schedulers.slurm_conf import Layout, Version, slurm_conf, version_of
-from lab.stack.ports import listen_on
+from lab.stack.ports import any_free
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "scancel", "squeue", "sinfo", "sbatch")
 SEARCHED = "/usr/sbin:/usr/local/sbin:/usr/bin:/bin"
@@ -104,7 +104,7 @@ class Slurm:
         """Start the forwarder for these registered nodes and return its address."""
         registered = self.folder / "nodes.json"
         registered.write_text(json.dumps(nodes))
-        port = free_port()
+        port = any_free({})
         self._spawn(
             python,
             *("-m", package.name, "--nodes", str(registered), "--port", str(port)),
@@ -157,7 +157,9 @@ class Slurm:
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
-        ports = {name: free_port() for name in ("slurmctld", *self.nodes)}
+        ports: dict[str, int] = {}
+        for name in ("slurmctld", *self.nodes):
+            ports[name] = any_free(ports)
         layout = Layout(self.folder, getpass.getuser(), self.nodes, ports)
         for name, text in slurm_conf(layout, self.version).items():
             (self.folder / name).write_text(text)
@@ -199,9 +201,3 @@ class Slurm:
         if done.returncode != 0:
             raise SlurmError(f"{' '.join(command)}: {done.stderr.strip()}")
         return done.stdout
-
-
-def free_port() -> int:
-    with listen_on(0) as found:
-        port: int = found.getsockname()[1]
-    return port

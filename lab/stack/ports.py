@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sys
+from collections import deque
 from collections.abc import Set
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,6 +17,9 @@ LOWEST_FREE_PORT = 20_000
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL_START = 32_768
 ATTEMPTS = 200
+# Enough that a server which is down for a moment still has its port.
+MOST_CLAIMS = 200
+_claims: deque[socket.socket] = deque()
 
 OPTIONS = {
     "postgres": "--postgres-port",
@@ -135,17 +140,37 @@ def _as_asked(name: str, port: int, chosen: dict[str, int]) -> int:
 
 
 def any_free(chosen: dict[str, int]) -> int:
+    """A port that nobody listens on and that no other process was given and has not come to use."""
     # Below the ephemeral range: a client that retries while a server is down could otherwise be given
     # the server's own port as its source, and keep the server from coming back.
     top = max(_ephemeral_start(), LOWEST_FREE_PORT + 1_000)
     for _ in range(ATTEMPTS):
         port = LOWEST_FREE_PORT + secrets.randbelow(top - LOWEST_FREE_PORT)
-        if port not in chosen.values() and is_free(port):
+        if port not in chosen.values() and is_free(port) and _is_claimed_by_us(port):
             return port
     raise PortTakenError(
         f"No free port found between {LOWEST_FREE_PORT} and {top - 1} after {ATTEMPTS} attempts. "
         f"Choose ports with {', '.join(OPTIONS.values())}."
     )
+
+
+def _is_claimed_by_us(port: int) -> bool:
+    """Claim a port until this process ends; False where a process of this machine has claimed it.
+
+    The claim is a name in the kernel, which leaves nothing behind. It says nothing to other programs.
+    """
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0sco-lab-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    if len(_claims) > MOST_CLAIMS:
+        _claims.popleft().close()
+    return True
 
 
 def _ephemeral_start() -> int:

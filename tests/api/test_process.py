@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from temporalio.client import Client
 from lab.issuer import IssuerHandle
 from lab.issuer.issuer import AUDIENCE
 from lab.stack import Stack
+from lab.stack.ports import any_free
 from tests.activities.deciding import halls
 from tests.api.door import pods
 from tests.estates import PARTITION, Estate
@@ -79,9 +79,7 @@ def issuer() -> Iterator[IssuerHandle]:
 @pytest.fixture
 def address(stack: Stack, api_dsn: str, issuer: IssuerHandle) -> Iterator[str]:
     """A served front door over the test's own database and the real Temporal."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = any_free({})
     settings = {
         "SCO_DATABASE_URL": api_dsn,
         "SCO_TEMPORAL_ADDRESS": stack.temporal_address,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 
-from lab.stack import Ports, Stack, StackError
+from lab.stack import Ports, Stack, StackError, ports
 from lab.stack.errors import PortTakenError
-from lab.stack.ports import OPTIONS, PORT_NAMES, choose, is_free
+from lab.stack.ports import OPTIONS, PORT_NAMES, any_free, choose, is_free
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -32,6 +37,31 @@ def test_every_server_gets_a_free_port_of_its_own() -> None:
 def test_free_ports_lie_below_the_range_clients_connect_from() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     assert max(astuple(choose(Ports(), Ports(), frozenset()))) < max(lowest, 21_000)
+
+
+def test_a_port_that_one_process_was_given_is_given_to_no_other() -> None:
+    given = any_free({})
+    assert is_free(given)
+    program = (
+        "import sys; from lab.stack import ports\n"
+        "draws = iter([int(sys.argv[1]), 7]); ports.LOWEST_FREE_PORT = 0\n"
+        "ports.secrets.randbelow = lambda _: next(draws); ports.is_free = lambda _: True\n"
+        "print(ports.any_free({}))"
+    )
+    command = [sys.executable, "-c", program, str(given)]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == "7"
+
+
+def test_claims_of_ports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "MOST_CLAIMS", 2)
+    monkeypatch.setattr(ports, "_claims", deque[socket.socket]())
+    given = [any_free({}) for _ in range(5)]
+    assert [one.getsockname() for one in ports._claims] == [
+        f"\0sco-lab-port-{port}".encode() for port in given[3:]
+    ]
+    for claim in ports._claims:
+        claim.close()
 
 
 def test_the_ports_of_last_time_are_used_again() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 
 from api.grpc.settings import GrpcSettings, TlsRefused, told
 from lab.issuer import IssuerHandle
+from lab.stack.ports import any_free
 from store.engine import Engine
 from tests.activities.model_placing import ServingEstate
 from tests.api.grpc.door import asked, report, until
@@ -112,12 +112,6 @@ def test_a_login_that_sees_everybodys_rows_is_refused(dsn: str) -> None:
     assert "superuser" in refused(2, SCO_DATABASE_URL=dsn)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
@@ -130,7 +124,7 @@ async def test_it_serves_whom_the_issuer_knows_and_answers_open_streams_when_it_
     await pools.pool("theirs", "tenant-b")
     token = issuer.issuer.token_for("tenant-a-router")
     signed = bearer(token)
-    metrics_port = free_port()
+    metrics_port = any_free({})
     settings = {
         "SCO_DATABASE_URL": own_dsn,
         "SCO_OIDC_ISSUER": issuer.url,

@@ -281,7 +281,7 @@ async def test_a_wrong_report_of_an_endpoint_is_told(door: GrpcDoor, pool: pb.Po
 
 async def test_a_stream_may_have_a_deadline(door: GrpcDoor) -> None:
     await door.serving.pool(reported=False)
-    call = door.calls.ReportUtilization(metadata=door.signed(), timeout=0.8)
+    call = door.calls.ReportUtilization(metadata=door.signed(), timeout=3)
     await call.write(report())
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await call
