@@ -13,6 +13,9 @@ from tests.agent.rig import notice
 from tests.agent.test_executor import ORDERS, Bench, Driver, Scheduler, bench
 from wire.bundle import DrainOrders, DrainSignal
 
+# What a busy machine may take between the record and the signal.
+PAUSES_SECONDS = 10
+
 
 class Budgeted(Scheduler):
     """Takes note of each budget that it is given."""
@@ -49,7 +52,8 @@ async def test_a_driver_that_wants_it_signals_again_with_what_is_left_of_the_bud
         one.drains.resume()
         await one.finished()
         assert driver.calls == ["signal", "finish"]
-        assert driver.budgets == [20]
+        (budget,) = driver.budgets
+        assert 20 - PAUSES_SECONDS <= budget <= 20
         assert one.told.story == ["drained"]
 
 

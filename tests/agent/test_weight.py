@@ -67,6 +67,13 @@ def processor_seconds(one: Node) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def idle_share(one: Node) -> float:
+    """The share of one processor that it takes while nothing happens, once its start is over."""
+    before = processor_seconds(one)
+    time.sleep(LOOK_SECONDS)
+    return (processor_seconds(one) - before) / LOOK_SECONDS
+
+
 def entry_of(instance_id: str) -> str:
     keys, own, now = new_bus(os.urandom), new_key("U", os.urandom), datetime.now(UTC)
     token = agent_token(
@@ -110,10 +117,8 @@ def test_the_agent_is_light_and_still_while_it_waits(
     with node(tmp_path / "n") as one:
         one.work("checkpoints")
         start_as_installed(one, bus, authority)
-        before = processor_seconds(one)
-        assert before <= READY_SECONDS
-        time.sleep(LOOK_SECONDS)
-        assert (processor_seconds(one) - before) / LOOK_SECONDS <= MOST_IDLE
+        assert processor_seconds(one) <= READY_SECONDS
+        until(lambda: idle_share(one) <= MOST_IDLE)
         assert weighed_in_a_drain(one, bus) <= MOST_MIB
 
 
