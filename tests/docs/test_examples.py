@@ -26,6 +26,8 @@ from domain.placement.scoring import PoolInputs, score_pool
 from domain.policy import PlacementPolicy, ScoringPolicy
 from lab.cloud.server import CloudHandle
 from lab.cloud.settings import CloudSettings as LabSettings
+from lab.models.memory import SIZED
+from lab.serving import SERVED
 from lab.stack.temporal import SEARCH_ATTRIBUTES
 from store import quota_holds
 from tests.api.door import door_on
@@ -201,3 +203,15 @@ def test_the_contract_of_the_start_page_has_the_shares_it_names() -> None:
         )
         in text
     )
+
+
+def test_the_laboratory_can_keep_the_example_of_a_warm_profile() -> None:
+    (written,) = fences(read("docs/howto/keep-a-model-warm.md"), "yaml")
+    profile = yaml.safe_load((ROOT / "examples" / "warm" / "chat.yaml").read_text())
+    assert yaml.safe_load(written) == profile
+    (model,) = profile["models"]
+    sized = SIZED.fullmatch(model["model"])
+    assert sized is not None
+    assert int(sized["size"]) == model["vramGb"]
+    there = [one for one in SERVED if one.region in profile["pools"]["regions"]]
+    assert sum(one.vram_gb >= model["vramGb"] for one in there) >= profile["copies"]
