@@ -46,9 +46,27 @@ def fold(instance_id: str, events: Iterable[Event]) -> History:
     spans = _spans(ordered)
     episodes = [_episode(span, ordered) for span in spans]
     lost = [one for one in ordered if one.type is EventType.NO_NOTICE]
-    if lost and all(one.drain.outcome is Outcome.WITHDRAWN for one in episodes):
+    if lost and not _is_announced(episodes, ordered):
         episodes.append(_without_notice(instance_id, lost))
     return History(tuple(episodes), _causes(episodes, ordered))
+
+
+def is_announced(instance_id: str, events: Iterable[Event]) -> bool:
+    """Whether the end of the instance now would be that of a drain that is known."""
+    told = [one for one in events if one.type is not EventType.NO_NOTICE]
+    return _is_announced(fold(instance_id, told).episodes, told)
+
+
+def _is_announced(episodes: Iterable[Episode], events: Sequence[Event]) -> bool:
+    return any(
+        one.drain.outcome is not Outcome.WITHDRAWN and not _is_outlived(one.drain, events) for one in episodes
+    )
+
+
+def _is_outlived(drain: Drain, events: Sequence[Event]) -> bool:
+    """Whether the node was ready for work again after the drain: it was not taken back then."""
+    over = max(at for at in (drain.notice_at, drain.deadline, drain.ended_at) if at is not None)
+    return any(one.type is EventType.READY and one.occurred_at > over for one in events)
 
 
 def _order(event: Event) -> tuple[datetime, int, UUID]:

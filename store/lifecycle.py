@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.cause import Cause
-from domain.drain_history import History, fold
-from domain.lifecycle import Event, EventSource, EventType, NoticeKind, Outcome
+from domain.drain_history import History, fold, is_announced
+from domain.lifecycle import Event, EventSource, EventType, NoticeKind
 from domain.pool import PurchaseModel
 from store import lifecycle_told, node_drains
 from store.engine import Connection
@@ -132,15 +132,9 @@ async def note_losses(connection: Connection, losses: Sequence[Loss], at: dateti
     unannounced = [
         Arrival(one.instance_id, _loss_event(one))
         for one in losses
-        if one.instance_id in owned and not _is_announced(one.instance_id, known[one.instance_id])
+        if one.instance_id in owned and not is_announced(one.instance_id, known[one.instance_id])
     ]
     await keep(connection, unannounced, owned, at)
-
-
-def _is_announced(instance_id: str, events: Sequence[Event]) -> bool:
-    """Whether a notice is known that stands: the end of the node is then the end of its drain."""
-    told = (Outcome.WITHDRAWN, Outcome.NO_NOTICE)
-    return any(one.drain.outcome not in told for one in fold(instance_id, events).episodes)
 
 
 def _loss_event(loss: Loss) -> Event:

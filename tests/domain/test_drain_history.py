@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.cause import Cause
-from domain.drain_history import Episode, fold
+from domain.drain_history import Episode, fold, is_announced
 from domain.lifecycle import Drain, Event, EventSource, EventType, NoticeKind, Outcome
 from tests.domain.drains import AT, NODE, happened, honest, notice
 from wire import lifecycle
@@ -115,6 +115,18 @@ def test_the_end_of_a_node_that_was_told_is_no_end_without_notice(outcome_of: Ev
     assert len(found) == ended
     if ended == 2:
         assert (found[1].drain.outcome, found[1].drain.cause) == (Outcome.NO_NOTICE, Cause.RECLAIM)
+
+
+@pytest.mark.parametrize(("ready_at", "drains"), [(60, 1), (119, 1), (121, 2)])
+def test_a_node_that_outlived_its_drain_may_end_without_notice_later(ready_at: float, drains: int) -> None:
+    told = [*honest(), happened(T.READY, ready_at, 9, of=None)]
+    assert is_announced(NODE, told) is (drains == 1)
+    assert is_announced(NODE, [*told, lost()]) is (drains == 1)
+    found = fold(NODE, [*told, lost()]).episodes
+    assert len(found) == drains
+    assert found[0].drain.outcome is Outcome.DRAINED
+    assert drains == 1 or found[1].drain.outcome is Outcome.NO_NOTICE
+    assert len(fold(NODE, [*told, *honest(2, starts=200, first=20), lost()]).episodes) == 2
 
 
 def test_a_notice_that_comes_late_takes_the_place_of_the_end_without_one() -> None:
