@@ -25,7 +25,7 @@ from tests.api.door import pods
 from tests.estates import PARTITION, Estate
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 90
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -20,23 +20,33 @@ from tests.wire.messages import server
 from wire.notifications import STREAM, EventKind
 
 SESSION = Path(__file__).with_name("bus_session.py")
+SAID = "said"
 
 
 @contextmanager
-def bus_session(stack: Stack, folder: Path, number: int) -> Iterator[subprocess.Popen[str]]:
+def bus_session(stack: Stack, folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
     """The bridge among the cloud's packages; of ours it finds only the client of NATS."""
     (folder / "nats").symlink_to(Path(nats.__file__).parent)
-    process = subprocess.Popen(
-        [str(VENV / "bin" / "python"), str(SESSION), str(BRIDGE), str(number)],
-        env={**os.environ, "NATS_URL": stack.nats_url, "PYTHONPATH": str(folder)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with (folder / SAID).open("wb") as said:
+        process = subprocess.Popen(
+            [str(VENV / "bin" / "python"), str(SESSION), str(BRIDGE), str(number)],
+            env={**os.environ, "NATS_URL": stack.nats_url, "PYTHONPATH": str(folder)},
+            stderr=said,
+        )
     try:
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+
+
+async def says(folder: Path, words: str) -> None:
+    """Until the bridge has said so."""
+    for _ in range(int(PATIENCE_SECONDS * 50)):
+        if words in (folder / SAID).read_text():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError((folder / SAID).read_text())
 
 
 async def test_what_the_bus_holds_reaches_the_stream(stack: Stack, tmp_path: Path) -> None:
@@ -44,17 +54,15 @@ async def test_what_the_bus_holds_reaches_the_stream(stack: Stack, tmp_path: Pat
     client = await nats.connect(stack.nats_url)
     await no_stream(client.jetstream(), STREAM)
     with bus_session(stack, tmp_path, 200) as process:
-        await asyncio.sleep(3)
+        await says(tmp_path, "goes back to the bus")
         await make_stream(client)
         try:
             found = await arrived(client, 200)
         finally:
             await client.jetstream().delete_stream(STREAM)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert process.wait(PATIENCE_SECONDS) == 0, (tmp_path / SAID).read_text()
     await client.close()
-    assert process.returncode == 0, said
     assert {one.server_id for one in found} == {server(number) for number in range(1, 201)}
     assert {(one.kind, one.batch_key) for one in found} == {(EventKind.DELETED, "b-1")}
     assert len({one.message_id for one in found}) == len(found) == 200
-    assert "goes back to the bus" in said

@@ -283,7 +283,8 @@ async def test_slurmd_is_stopped_and_started_again_even_by_a_later_agent(tmp_pat
     await local.cordon(OWNER, UNTIL)
     await local.signal(orders(), Deadline())
     async with asyncio.timeout(20):
-        while not heard.exists():  # noqa: ASYNC110 - another process writes it
+        # The file is there a moment before it says anything.
+        while not heard.exists() or not heard.read_text():  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.01)
     later = local_of("nowhere", tmp_path, **commands)
     await later.uncordon(OWNER)
