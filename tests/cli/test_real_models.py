@@ -145,4 +145,4 @@ async def test_pools_are_found_by_what_serves_there(sco: RealSco) -> None:
     assert [one["poolId"] for one in listed] == ["cloud-a", "cloud-b", "gpu-local"]
     assert row((await sco("get", "pools", "--health", "unknown")).out, "cloud-a")[3] == "unknown"
     assert "no pool found" in (await sco("get", "pools", "--health", "degraded")).err
-    assert "no pool fits" in (await sco("get", "pools", "--stale")).err
+    assert "no pool found" in (await sco("get", "pools", "--stale")).err
