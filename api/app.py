@@ -42,6 +42,7 @@ from api.gate import Gate
 from api.observe import HttpMetrics, Observe
 from api.overload import USUAL, Admission, Limits, OverloadMetrics
 from api.problems import MEDIA_TYPE, ProblemDocument
+from api.queries import refuse_unknown_query
 from api.sign_in import screens
 from api.sign_in.guard import Guard, SignInMetrics, authorize
 from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
@@ -143,7 +144,7 @@ def routes() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(authorize)],
+        dependencies=[Depends(authorize), Depends(refuse_unknown_query)],
         generate_unique_id_function=_operation_id,
         responses={422: REFUSAL, **dict.fromkeys(REFUSED, REFUSAL)},
         redirect_slashes=False,
