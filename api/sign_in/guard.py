@@ -123,9 +123,11 @@ class Guard:
     def _refused(self, request: Request, reason: Reason) -> Response:
         self._metrics.refused(reason)
         log.info("sign_in_refused", reason=reason.value, request_id=request.state.request_id)
-        if "authorization" not in request.headers and _is_page(request):
+        if "authorization" in request.headers or not _is_for_a_person(request):
+            return problems.respond(request, unknown_caller(reason))
+        if request.method in ("GET", "HEAD"):
             return to_sign_in(request)
-        return problems.respond(request, unknown_caller(reason))
+        return answer(request, session_over(reason))
 
 
 async def authorize(request: Request) -> None:
@@ -166,6 +168,14 @@ def unknown_caller(reason: Reason) -> Problem:
     )
 
 
+def session_over(reason: Reason) -> Problem:
+    """The same for a person who sends a form: sent to sign in, they would believe that it was done."""
+    problem = unknown_caller(reason)
+    problem.detail = "you are not signed in any more, and nothing was done"
+    problem.what_to_do = "Sign in again, and then do it once more."
+    return problem
+
+
 def issuer_away() -> Problem:
     return Problem(problems.NOT_READY, "the issuer of tokens cannot be reached", headers={"Retry-After": "2"})
 
@@ -181,8 +191,8 @@ def to_sign_in(request: Request) -> Response:
 _UNPLACED = "a session of the screens changes something from their own pages only, and this names no page"
 
 
-def _is_page(request: Request) -> bool:
-    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+def _is_for_a_person(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
 
 
 def _is_unplaced_write(request: Request) -> bool:

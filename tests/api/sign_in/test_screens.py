@@ -87,6 +87,18 @@ async def test_a_session_ends_with_its_token(person: Person) -> None:
     problem(answer, 401, "invalid_token")
 
 
+async def test_a_form_after_the_end_of_a_session_is_told_that_nothing_was_done(person: Person) -> None:
+    await person.sign_in("ada")
+    person.clock.move(TOKEN_SECONDS + 1)
+    page = await person.http.post("/ui/pools/cloud-a/drain", headers=PAGE | OWN)
+    assert page.status_code == 401
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "you are not signed in any more, and nothing was done" in page.text
+    assert "Sign in again, and then do it once more." in page.text
+    problem(await person.http.post("/factory/audits", headers=PAGE | OWN), 401, "invalid_token")
+    problem(await person.http.post("/ui/pools/cloud-a/drain", headers=OWN), 401, "invalid_token")
+
+
 async def test_a_sign_in_is_ended_by_the_browser_that_began_it(issuer: IssuerHandle, person: Person) -> None:
     async with somebody(issuer) as victim:
         back = await person.pick(await person.begin(), "theo")
