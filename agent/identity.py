@@ -50,6 +50,7 @@ class Identity:
         self._url_is_set = api_url is not None
         self._url = api_url
         self._token: str | None = None
+        self._sent: str | None = None
         self._laid = asyncio.Event()
         self._proof: Proof | None = None
         self._renew_at: datetime | None = None
@@ -71,18 +72,25 @@ class Identity:
             self._renew_at = _half_of(self._folder / CREDENTIALS)
         elif isinstance(known.get("token"), str):
             # It was sent, and the answer may have been lost: the same again is answered the same.
-            self._token = known["token"]
+            self._token = self._sent = known["token"]
             self._laid.set()
 
     def laid(self, own: dict[str, Any]) -> None:
-        """What the provider laid down: a one-time token, and where to trade it."""
+        """What the provider laid down: a one-time token, and where to trade it.
+
+        Every look finds another token. One that was sent stays until it is refused: where only its answer was
+        lost, it has made this node known, and no other ever will.
+        """
         token, url = own.get("token"), own.get("apiUrl")
         if self.is_known or not isinstance(token, str) or token == self._token:
             return
-        if not self._url_is_set:
-            if not is_api_url(url):
-                log.warning("the token that was laid down comes without an address of the API")
-                return
+        if not self._url_is_set and not is_api_url(url):
+            log.warning("the token that was laid down comes without an address of the API")
+            return
+        is_elsewhere = not self._url_is_set and url != self._url
+        if self._token is not None and self._token == self._sent and not is_elsewhere:
+            return
+        if is_elsewhere:
             self._url = str(url)
         self._token = token
         self._laid.set()
@@ -122,6 +130,7 @@ class Identity:
         if token is None or url is None:
             raise ApiError("no one-time token was laid down for this instance")
         key = await asyncio.to_thread(self._own_key, token, url)
+        self._sent = token
         bus = new_key("U", secrets.token_bytes)
         try:
             asked = Registration(

@@ -177,6 +177,53 @@ async def test_an_answer_that_is_lost_is_asked_for_again_even_after_a_restart(
     assert await door.estate.value("SELECT count(*) FROM node_identities") == 1
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_a_token_that_was_laid_down_meanwhile_does_not_take_the_place_of_the_one_that_was_sent(
+    live: tuple[Door, str], tmp_path: Path, restarts: bool
+) -> None:
+    """Every poll finds another one, until the instance is known; then only the one that was used counts."""
+    door, address = live
+    sent, later = await token_of(door), await token_of(door)
+    node = Node(tmp_path)
+    node.identity.laid({"token": sent, "apiUrl": address})
+    ask = node.api.ask
+
+    async def lossy(*given: Any, **named: Any) -> Any:
+        await ask(*given, **named)
+        raise ApiError("the connection broke off")
+
+    node.api.ask = lossy  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="broke off"):
+        await node.identity.register()
+    node.api.ask = ask  # type: ignore[method-assign]
+    again = Node(tmp_path) if restarts else node
+    again.identity.laid({"token": later, "apiUrl": address})
+    await again.identity.register()
+    assert again.identity.is_known
+
+
+async def test_a_token_that_is_refused_gives_way_to_the_next(live: tuple[Door, str], tmp_path: Path) -> None:
+    door, address = live
+    node = Node(tmp_path)
+    node.identity.laid({"token": "worthless", "apiUrl": address})
+    with pytest.raises(ApiError):
+        await node.identity.register()
+    node.identity.laid({"token": await token_of(door), "apiUrl": address})
+    await node.identity.register()
+    assert node.identity.is_known
+
+
+async def test_a_token_with_another_address_counts_at_once(live: tuple[Door, str], tmp_path: Path) -> None:
+    door, address = live
+    node = Node(tmp_path)
+    node.identity.laid({"token": "t", "apiUrl": "http://127.0.0.1:9"})
+    with pytest.raises(OSError, match="refused"):
+        await node.identity.register()
+    node.identity.laid({"token": await token_of(door), "apiUrl": address})
+    await node.identity.register()
+    assert node.identity.is_known
+
+
 async def test_a_disk_of_another_instance_gives_its_identity_to_nobody(
     live: tuple[Door, str], tmp_path: Path
 ) -> None:
