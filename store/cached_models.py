@@ -143,6 +143,7 @@ async def doubt(connection: Connection, name: PoolName, at: datetime) -> None:
         "load_started_at": told_before,
     }
     there = (*_pool(name), cached_models.c.state != ModelState.PROMISED.value)
+    await of_pool(connection, name, lock=True)  # In everybody's order, which an UPDATE alone has not.
     await connection.execute(sa.update(cached_models).where(*there).values(unknown))
 
 
