@@ -37,6 +37,13 @@ from wire.signing import SigningKey
 ROOT = Path(__file__).parents[2]
 HALL = "hall-a"
 PATIENCE = 30.0
+# An agent passes by a scheduler that takes a second, which on a busy machine one that is well may take too.
+PATIENT_WITH_KUBERNETES = """
+import agent.drain.executor as executor, agent.drain.kubernetes as kubernetes
+limits = executor.Limits
+executor.Limits = lambda _, lives_on_seconds: limits(10.0, lives_on_seconds)
+executor.SIGNAL_LIMIT_SECONDS, kubernetes.SIGNAL_SECONDS = 11.0, 10.0
+"""
 T = TypeVar("T")
 
 

@@ -6,13 +6,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from lab.schedulers.kube_cluster import Cluster
 from lab.schedulers.kube_faults import Fault
 from lab.schedulers.kube_server import serve
-from tests.agent.rig import Node, letter, node, notice, until
+from tests.agent.rig import PATIENT_WITH_KUBERNETES, Node, letter, node, notice, until
 from wire.bundle import DrainPath
 
 NAME = "n1"
@@ -48,7 +49,7 @@ class Scene(NamedTuple):
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+async def scene(folder: Path, prelude: str = PATIENT_WITH_KUBERNETES) -> AsyncIterator[Scene]:
     """A cluster with pods a and b on the agent's node, and the agent ready."""
     cluster = Cluster(SCALE)
     cluster.add_node(NAME)
@@ -64,7 +65,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
                 "SCO_AGENT_NODE_NAME": NAME,
                 "PATH": f"{one.folder}:{os.environ['PATH']}",
             }
-            await asyncio.to_thread(one.start)
+            await asyncio.to_thread(partial(one.start, prelude=prelude))
             yield Scene(cluster, one)
 
 
@@ -89,7 +90,7 @@ async def test_the_node_is_closed_its_pods_are_evicted_and_it_is_drained(tmp_pat
 
 
 async def test_an_api_that_hangs_is_passed_by_within_a_second(tmp_path: Path) -> None:
-    async with scene(tmp_path / "n") as one:
+    async with scene(tmp_path / "n", prelude="") as one:
         one.cluster.faults.add(Fault(".", hang_seconds=600.0))
         await one.notice()
         await one.until(one.announced)
@@ -113,7 +114,7 @@ async def test_after_a_restart_a_pod_that_a_budget_held_back_is_asked_for_again(
         await one.until(lambda: pods(one.cluster) == ["b"])
         one.node.kill()
         one.cluster.budgets["b"] = 1
-        await asyncio.to_thread(one.node.start, ready=False)
+        await asyncio.to_thread(partial(one.node.start, prelude=PATIENT_WITH_KUBERNETES, ready=False))
         await one.until(lambda: one.node.phase() == "finished")
         assert pods(one.cluster) == []
         assert {verb for verb, _, _ in one.cluster.asked} == {"evict"}

@@ -22,7 +22,7 @@ from lab.schedulers.kube_cluster import Cluster
 from lab.schedulers.kube_server import serve
 from lab.stack.ports import any_free
 from tests.agent.certificates import Authority
-from tests.agent.rig import HALL, Node, Relay, letter, node, notice, until
+from tests.agent.rig import HALL, PATIENT_WITH_KUBERNETES, Node, Relay, letter, node, notice, until
 from tests.agent.test_service import unit
 from tests.deploy.forwarder_session import forwarding
 from wire.bus_credentials import agent_token, credentials, issuer_of, new_bus, new_key
@@ -35,12 +35,6 @@ MOST_IDLE = 0.03
 LOOK_SECONDS = 1.5
 READY_SECONDS = 3.0
 PODS = 110
-# All pods are listed and evicted over TLS, for which a busy machine needs more than a second.
-PATIENT = """
-import agent.drain.executor, agent.drain.kubernetes
-agent.drain.executor.SIGNAL_LIMIT_SECONDS = 11.0
-agent.drain.kubernetes.SIGNAL_SECONDS = 10.0
-"""
 # Such as real pods carry, which are some ten thousand bytes each.
 ENVIRONMENT = [{"name": f"NAME_{number}", "value": "x" * 40} for number in range(60)]
 FIELDS: dict[str, Any] = {
@@ -176,9 +170,8 @@ async def test_the_agent_of_a_kubernetes_node_is_light_too(
                 "SCO_AGENT_KUBERNETES_CA_FILE": str(authority.ca_file),
                 "SCO_AGENT_KUBERNETES_TOKEN_FILE": str(tmp_path / "token"),
                 "SCO_AGENT_NODE_NAME": "n1",
-                "SCO_AGENT_SCHEDULER_SECONDS": "2",
             }
-            start_as_installed(one, bus, authority, PATIENT)
+            start_as_installed(one, bus, authority, PATIENT_WITH_KUBERNETES)
             return weighed_in_a_drain(one, bus)
 
     async with serve(cluster, authority.server_file) as address:
