@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from agent.drain.kube_answers import Blocked, Changed, Missing
 from agent.drain.kube_api import KubeApi
-from agent.drain.kube_pods import Pod, belongs_to_node, ours
+from agent.drain.kube_pods import MIRROR, Pod, belongs_to_node, ours
 from agent.drain.ports import SchedulerUnreachable
 
 # A change that never came is found by listing again; so is a pod that the API forgot to list.
@@ -46,6 +46,12 @@ class PodWatch:
         if not self._is_watching:
             await self.refresh()
         return tuple(self._ended.values())
+
+    def of_the_node(self) -> frozenset[str]:
+        """What the kernel calls the pods that are the node's own and were last known to be here."""
+        own = [pod for pod in self._known.values() if belongs_to_node(pod)]
+        # Of a static pod the API knows a picture only; its name for the kernel stands on it.
+        return frozenset(pod.annotations.get(MIRROR, pod.uid) for pod in own)
 
     async def refresh(self) -> tuple[Pod, ...]:
         """List again. What was known and is not listed has gone only if the API says so of that very pod."""

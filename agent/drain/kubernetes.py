@@ -107,7 +107,7 @@ class KubernetesDriver:
         except SchedulerUnreachable:
             # Without the API the kernel still knows which of the pods run; a pod it never saw, it does not.
             processes = self._processes()
-            if not any(uid in processes for uid in self._seen):
+            if not (self._seen.keys() & processes or self._is_empty_but_for_its_own(processes)):
                 raise
             return self._works((), processes)
         if self._orders is not None and self._deadline is not None:
@@ -218,6 +218,10 @@ class KubernetesDriver:
         except (Missing, Changed, Blocked, SchedulerUnreachable):
             for process in running(self._processes().get(pod.uid, ())):
                 send(process, signals.SIGKILL)
+
+    def _is_empty_but_for_its_own(self, processes: Processes) -> bool:
+        """Whether what runs is known, and no work. That nothing runs at all may be that nothing is seen."""
+        return bool(processes) and processes.keys() <= self._watch.of_the_node()
 
     def _works(self, pods: Sequence[Pod], processes: Processes) -> tuple[Work, ...]:
         """The pods, and besides them those that the API has forgotten while their processes run on."""

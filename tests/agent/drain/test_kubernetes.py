@@ -263,6 +263,25 @@ async def test_without_the_api_the_kernel_tells_what_is_left() -> None:
             await drain.left()
 
 
+async def test_without_the_api_a_node_is_empty_when_only_its_own_pods_run() -> None:
+    """The API may be gone right after the evictions, and daemons never end."""
+    async with draining() as drain:
+        work = drain.cluster.add_pod("a", NODE)["metadata"]["uid"]
+        daemon = drain.cluster.add_pod("daemon", NODE, owner="DaemonSet")["metadata"]["uid"]
+        static = {"kubernetes.io/config.mirror": "0f" * 16}
+        drain.cluster.add_pod("static", NODE, annotations=static, owner="Node")
+        drain.processes |= {uid: (4194304,) for uid in (work, daemon, "0f" * 16)}
+        await drain.signal()
+        drain.cluster.faults.add(Fault("", code=503))
+        drain.clock.seconds = 10.0
+        assert await drain.left() == ["default/a"]
+        del drain.processes[work]
+        assert await drain.left() == []
+        drain.processes["a pod that nobody told of"] = (4194304,)
+        with pytest.raises(SchedulerUnreachable):
+            await drain.left()
+
+
 async def test_a_restart_goes_on_without_telling_pods_twice() -> None:
     async with draining() as drain:
         drain.cluster.add_pod("a", NODE)
