@@ -77,6 +77,9 @@ class Executor:
     async def run(self) -> None:
         """Signal, see the work end, say what came of it. Ends when the node outlives its deadline."""
         self._account.repeat()
+        if self._drain.route is Route.LOCAL and self._driver is not self._local:
+            # After a restart: whom the local path has passed by is still to close the node.
+            self._cordoning = asyncio.ensure_future(self._cordon_later())
         try:
             if self._drain.phase in (Phase.HEARD, Phase.SIGNALLING):
                 await self._reach_the_work()

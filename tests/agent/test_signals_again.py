@@ -67,6 +67,21 @@ async def test_a_signal_that_fails_after_a_restart_is_tried_until_it_succeeds(tm
         await one.finished()
 
 
+async def test_a_scheduler_that_was_passed_by_is_asked_to_close_the_node_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    local = Driver("kubernetes", stays=True)
+    driver = Scheduler(local, fails="cordon left", stays=True)
+    async with bench(tmp_path, driver) as one:
+        went_before(one, seconds=30, by=Route.LOCAL)
+        one.drains.resume()
+        await one.until(lambda: driver.calls.count("cordon") >= 2)
+        driver.mend()
+        before = driver.calls.count("cordon")
+        await one.until(lambda: driver.calls.count("cordon") > before)
+        assert "signal" not in [*driver.calls, *local.calls]
+
+
 @pytest.mark.parametrize(
     ("name", "signal", "by"),
     [
