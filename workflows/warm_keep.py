@@ -53,7 +53,7 @@ class WarmKeep:
             if not self._loading and workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(request)
-            due = await self._wait(looked)
+            due = await self._wait(looked, request.failed)
             # What failed is tried again when it is time or somebody asks, not because another load ended.
             known = () if due else request.failed
             request = request.model_copy(update={"failed": known + await self._failed()})
@@ -83,9 +83,9 @@ class WarmKeep:
             summary=f"load {request.model} on {request.pool_id}",
         )
 
-    async def _wait(self, looked: ModelsLooked) -> bool:
+    async def _wait(self, looked: ModelsLooked, failed: tuple[FailedLoad, ...]) -> bool:
         """Until somebody wants something or it is time for the next look: True. Or a load ended: False."""
-        workflow.set_current_details(self._details(looked))
+        workflow.set_current_details(self._details(looked, failed))
         try:
             await workflow.wait_condition(
                 lambda: self._wanted or bool(self._done()),
@@ -110,13 +110,14 @@ class WarmKeep:
                 failed.append(_failure(model, error))
         return tuple(failed)
 
-    def _details(self, looked: ModelsLooked) -> str:
+    def _details(self, looked: ModelsLooked, failed: tuple[FailedLoad, ...]) -> str:
         """Such as `2 of 3 models warm; loading llama; next look 14:35 UTC`."""
         said = [f"{looked.warm} of {looked.kept} models warm"]
         if looked.problem is not None:
             said = [f"the endpoint cannot be asked: {looked.problem}"]
         said += [f"loading {', '.join(self._loading)}"] if self._loading else []
         said += [f"unloaded {', '.join(looked.evicted)}"] if looked.evicted else []
+        said += [f"{one.model} was not loaded: {one.problem}" for one in failed]
         said += [f"no memory for {', '.join(looked.short)}"] if looked.short else []
         said += [f"next look {looked.next_look_at:%H:%M} UTC"] if looked.next_look_at is not None else []
         return "; ".join(said)

@@ -71,6 +71,11 @@ async def test_a_failed_load_is_told_once_and_not_repeated_at_once(stage: Stage)
         handle = await begin(stage, hands)
         await eventually(lambda: hands.counts[LOOK_AT_MODELS] == 2, "the look after the load")
         assert hands.looks[1].failed == (FailedLoad(model="a", kind="no_memory", problem="40 GB do not fit"),)
+
+        async def told() -> bool:
+            return "a was not loaded: 40 GB do not fit; next look" in await current_details(handle)
+
+        await comes_true(told, "why it was not loaded")
         hands.refuses = set()
         await handle.signal(WANTED, Wanted(why="again"))
         await eventually(lambda: hands.loaded == ["a"], "the load that is tried again")
