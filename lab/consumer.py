@@ -76,6 +76,11 @@ def keep_board(store: sqlite3.Connection, event: Event) -> None:
         store.execute(EVICT, (data["tenantId"], data["poolId"], data["model"]))
 
 
+async def _told_by_run(error: Exception) -> None:
+    """What ends a session is told there in one line, without the client's own traceback."""
+    del error
+
+
 class Consumer:
     """Reads the stream under one durable name. Whoever starts it again goes on where it was."""
 
@@ -113,7 +118,11 @@ class Consumer:
 
     async def _session(self, store: sqlite3.Connection, stop: asyncio.Event) -> None:
         client = await nats.connect(
-            self._nats_url, name=self._name, connect_timeout=3, max_reconnect_attempts=1
+            self._nats_url,
+            name=self._name,
+            connect_timeout=3,
+            max_reconnect_attempts=1,
+            error_cb=_told_by_run,
         )
         try:
             pull = await self._subscribe(client)

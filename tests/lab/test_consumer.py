@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -277,3 +278,18 @@ def _start(reader: Reader) -> subprocess.Popen[bytes]:
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert consumer.main([]) == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_a_server_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "lab.consumer", f"nats://127.0.0.1:{port}", str(tmp_path / "board")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert running.stdout is not None
+        assert "consumer_waits" in running.stdout.readline()
+    finally:
+        running.terminate()
+        rest, _ = running.communicate(timeout=PATIENCE_SECONDS)
+    assert "Traceback" not in rest
+    assert running.returncode == 0
