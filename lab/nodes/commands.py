@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -91,11 +91,15 @@ def stop(data_dir: DataDir = DATA_DIR) -> None:
 
 
 def start_on(
-    data_dir: Path, workload: str, count: int, kinds: Sequence[Kind] = running.KINDS
+    data_dir: Path,
+    workload: str,
+    count: int,
+    kinds: Sequence[Kind] = running.KINDS,
+    settings: Mapping[str, str] | None = None,
 ) -> RunningNodes:
     """Start nodes on servers of a workload; a control plane with our node file gives them their identity.
 
-    Raises StackError.
+    `settings` are variables for every agent. Raises StackError.
     """
     folder = data_dir / FOLDER
     node_file = folder / NODE_FILE
@@ -105,6 +109,7 @@ def start_on(
         kinds=kinds,
         cloud_file=data_dir / CLOUD_FILE,
         vendordata_url=vendordata_target(node_file) if node_file.exists() else None,
+        settings=settings,
     )
 
 
