@@ -146,7 +146,7 @@ class Drains:
         Where its work has ended already, what came since is drained anew: it was never told.
         """
         drain = self.current
-        if tell and drain is not None and drain.phase in WORK_IS_GONE:
+        if drain is not None and drain.phase in WORK_IS_GONE and not _is_twin(notice, memory):
             self.begin(notice, drain.orders, memory, heard_by=heard_by)
             return
         self._kept.change(memory=memory)
@@ -302,6 +302,11 @@ class Drains:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _is_twin(notice: Notice, memory: Memory) -> bool:
+    """Whether it says once more what another said under another id."""
+    return any(notice.notice_id in one.ids[1:] for one in memory.standing)
 
 
 def _stands(notice: Notice, memory: Memory) -> bool:

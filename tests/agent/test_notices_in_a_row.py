@@ -110,6 +110,23 @@ async def test_a_hard_notice_for_a_drained_node_drains_what_came_since(tmp_path:
         assert [mark.owner for mark in one.kept.saved.to_uncordon] == [f"sco-{advisory.notice_id}"]
 
 
+async def test_one_reclaim_under_two_ids_is_one_drain_also_when_nothing_is_left(tmp_path: Path) -> None:
+    first = notice(NODE, 120)
+    twin = notice(NODE, 120, now=first.issued_at + timedelta(seconds=0.5))
+    driver = Driver("plain")
+    async with bench(tmp_path, driver) as one:
+        listener = ear(one)
+        say(listener, first)
+        await one.finished()
+        say(listener, twin)
+        assert one.kept.saved.drain is not None
+        assert one.kept.saved.drain.notice == first
+        say(listener, notice(NODE, 300))
+        await one.until(lambda: one.told.story.count("drained") == 2)
+        assert one.drains.deadline is not None
+        assert one.drains.deadline.remaining_seconds() <= 120
+
+
 async def test_a_node_that_outlived_one_deadline_drains_for_the_next_notice(tmp_path: Path) -> None:
     passed = notice(NODE, 5, now=datetime.now(UTC) - timedelta(seconds=6))
     driver = Driver("plain", stays=True)
