@@ -17,7 +17,7 @@ from lab.stack import Stack
 from tests.deploy.test_notifications_bridge import BRIDGE, PATIENCE_SECONDS, arrived, make_stream
 from tests.streams import no_stream
 from tests.wire.messages import server
-from wire.notifications import STREAM, EventKind
+from wire.notifications import STREAM, STREAM_SUBJECTS, EventKind
 
 SESSION = Path(__file__).with_name("bus_session.py")
 SAID = "said"
@@ -52,7 +52,7 @@ async def says(folder: Path, words: str) -> None:
 async def test_what_the_bus_holds_reaches_the_stream(stack: Stack, tmp_path: Path) -> None:
     """The stream comes late: what JetStream does not take goes back to the bus and is carried later."""
     client = await nats.connect(stack.nats_url)
-    await no_stream(client.jetstream(), STREAM)
+    await no_stream(client.jetstream(), STREAM_SUBJECTS)
     with bus_session(stack, tmp_path, 200) as process:
         await says(tmp_path, "goes back to the bus")
         await make_stream(client)

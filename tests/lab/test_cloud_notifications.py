@@ -34,6 +34,7 @@ LABELS = {
 }
 PATIENCE_SECONDS = 20
 STREAM = "TOLD"
+SUBJECTS = ["sco.provider.>"]
 
 
 class Ear:
@@ -67,7 +68,7 @@ class Ear:
 async def ear(stack: Stack) -> AsyncIterator[Ear]:
     client = await nats.connect(stack.nats_url)
     stream = client.jetstream()
-    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
+    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=SUBJECTS))
     yield Ear(stream)
     await stream.delete_stream(STREAM)
     await client.close()
@@ -173,9 +174,9 @@ async def test_without_a_stream_they_wait(cloud: CloudHandle, stack: Stack) -> N
     """Nobody has made the stream yet; the cloud serves, and tells once there is one."""
     client = await nats.connect(stack.nats_url)
     stream = client.jetstream()
-    await no_stream(stream, STREAM)
+    await no_stream(stream, SUBJECTS)
     (server,) = await asyncio.to_thread(start, cloud)
-    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=["sco.provider.>"]))
+    await fresh_stream(stream, StreamConfig(name=STREAM, subjects=SUBJECTS))
     try:
         assert {one.server_id for one in await Ear(stream).heard(2)} == {server}
     finally:
