@@ -12,6 +12,7 @@ from agent.bounded import bounded, describe
 from agent.clock import ProviderClock
 from agent.deadline import DrainDeadline, first_sight
 from agent.drain.executor import Executor, Surroundings, Systems
+from agent.drain.noted import Noted
 from agent.drain.ports import DrainDriver, OffersLocal
 from agent.drain_record import WORK_IS_GONE, Drain, Mark
 from agent.telling import of_notice, once
@@ -52,8 +53,7 @@ class Drains:
         self._complaint = ""
         self._used: dict[str, Systems] = {}
         self._to_uncordon = asyncio.Event()
-        self._noted: Notice | None = None
-        self._forgetting: asyncio.TimerHandle | None = None
+        self._noted = Noted(announce)
 
     @property
     def memory(self) -> Memory:
@@ -104,21 +104,12 @@ class Drains:
         """Keep what was heard where it changes no drain."""
         self._kept.change(memory=memory)
         self._later(self._kept.save())
-        if self._noted is not None and not _stands(self._noted, memory):
-            self._forget_noted()
+        self._noted.review(memory)
 
     def note(self, notice: Notice) -> None:
         """Let the work know of an advisory notice that begins no drain, while it stands."""
-        if self.current is not None or not self._is_nearer(notice):
-            return
-        deadline = DrainDeadline(self._around.clock, self._ends_at(notice))
-        if deadline.remaining_seconds() <= 0:
-            return
-        self._stop_forgetting()
-        self._noted = notice
-        self._announce(notice, deadline)
-        loop = asyncio.get_running_loop()
-        self._forgetting = loop.call_later(deadline.remaining_seconds(), self._forget_noted)
+        if self.current is None:
+            self._noted.take(notice, DrainDeadline(self._around.clock, self._ends_at(notice)))
 
     def begin(
         self, notice: Notice, orders: DrainOrders, memory: Memory, *, heard_by: str | None = None
@@ -204,7 +195,7 @@ class Drains:
 
     async def close(self) -> None:
         """Stop without ending the drain: the next start goes on with it."""
-        self._stop_forgetting()
+        self._noted.drop()
         tasks = [task for task in (self._run, *self._background) if task is not None]
         for task in tasks:
             task.cancel()
@@ -220,8 +211,7 @@ class Drains:
         self._prepared = None
         self._deadline = DrainDeadline(self._around.clock, drain.ends_at)
         self._around.metrics.draining.set(1)
-        self._stop_forgetting()
-        self._noted = None
+        self._noted.drop()
         self._announce(self._kept.saved.in_force, self._deadline)
         executor = Executor(self._around, systems, self._deadline)
         self._run = asyncio.get_running_loop().create_task(self._through(executor))
@@ -282,22 +272,6 @@ class Drains:
         assert until is not None, "only notices with a deadline begin or join a drain"
         return first_sight(until, notice.issued_at, self._around.clock, self._provider)
 
-    def _is_nearer(self, notice: Notice) -> bool:
-        """Whether the work is to know of it: what is told already may lie there twice, and beside another."""
-        before = self._noted.deadline if self._noted is not None else None
-        return before is None or (notice.deadline is not None and notice.deadline < before)
-
-    def _forget_noted(self) -> None:
-        self._stop_forgetting()
-        self._noted = None
-        if self.current is None:
-            self._announce(None, None)
-
-    def _stop_forgetting(self) -> None:
-        if self._forgetting is not None:
-            self._forgetting.cancel()
-            self._forgetting = None
-
     def _later(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
@@ -307,7 +281,3 @@ class Drains:
 def _is_twin(notice: Notice, memory: Memory) -> bool:
     """Whether it says once more what another said under another id."""
     return any(notice.notice_id in one.ids[1:] for one in memory.standing)
-
-
-def _stands(notice: Notice, memory: Memory) -> bool:
-    return any(notice.notice_id in one.ids for one in memory.standing)
