@@ -276,6 +276,7 @@ KEY_REUSED = Kind(
 KEY_IN_FLIGHT = Kind(
     "idempotency_key_in_flight", 409, "A request with this key is being answered", "Repeat it in a moment."
 )
+CONTENDED = Kind("contended", 409, "Others changed the same at this moment", "Send it again.")
 BAD_PAGE_TOKEN = Kind("bad_page_token", 422, "The page token was refused", "Start again without pageToken.")
 OVERLOADED = Kind(
     "overloaded",

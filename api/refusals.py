@@ -65,7 +65,12 @@ UNREACHABLE = (
     psycopg.OperationalError,
     sqlalchemy.exc.OperationalError,
     sqlalchemy.exc.InterfaceError,
-    sqlalchemy.exc.TimeoutError,
+)
+# To the driver these are failures of its connection; they are others at the same rows.
+RACES = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.LockNotAvailable,
 )
 RETRY_SOON = {"Retry-After": "2"}
 
@@ -110,7 +115,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(Exception, _answer)
-    for known in (*TOLD_AS, *UNREACHABLE, KeysUnavailable):
+    for known in (*TOLD_AS, *UNREACHABLE, sqlalchemy.exc.TimeoutError, KeysUnavailable):
         app.add_exception_handler(known, _answer)
 
 
@@ -146,12 +151,23 @@ def problem_of(error: Exception) -> Problem:
         return _invalid(error.errors())
     if isinstance(error, HTTPException):
         return _refused_by_framework(error)
-    if isinstance(error, (*UNREACHABLE, KeysUnavailable)):
-        return _away(error)
+    if isinstance(error, (*UNREACHABLE, sqlalchemy.exc.TimeoutError, KeysUnavailable)):
+        return _busy(error) or _away(error)
     kind = next((kind for known, kind in TOLD_AS.items() if isinstance(error, known)), None)
     if kind is not None:
         return Problem(kind, str(error) or kind.title)
     return Problem(problems.BROKEN, "an unexpected error")
+
+
+def _busy(error: Exception) -> Problem | None:
+    """What is told where nothing is wrong but that others were there at the same time."""
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return Problem(problems.OVERLOADED, "every database connection is in use", headers=RETRY_SOON)
+    cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
+    if isinstance(cause, RACES):
+        text = "other requests changed the same at the same time, so nothing of this one was done"
+        return Problem(problems.CONTENDED, text, headers=RETRY_SOON)
+    return None
 
 
 def _away(error: Exception) -> Problem:

@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
+import psycopg
+import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 from starlette.types import Message, Receive, Scope, Send
 
 from api.overload import Admission, Limits, OverloadMetrics
+from store import warm_profiles
 from tests.api.door import Bearer, Door, door_on, problem
 from tests.api.serving import served
 from tests.estates import Estate
@@ -132,3 +135,29 @@ async def test_who_gives_up_waiting_or_fails_leaves_the_turn_to_the_next() -> No
     done, _ = await asyncio.wait({first, last}, timeout=PATIENCE_SECONDS)
     assert {type(task.exception()) for task in done} == {ValueError}
     assert len(done) == 2
+
+
+DEADLOCK = psycopg.errors.DeadlockDetected("deadlock detected")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (DEADLOCK, 409, "contended"),
+        (sa.exc.OperationalError("UPDATE", {}, DEADLOCK), 409, "contended"),
+        (psycopg.errors.SerializationFailure("read and written"), 409, "contended"),
+        (sa.exc.TimeoutError("QueuePool limit of size 20 reached"), 429, "overloaded"),
+        (psycopg.OperationalError("the connection is lost"), 503, "not_ready"),
+    ],
+)
+async def test_others_at_the_same_rows_are_no_failure_of_the_database(
+    door: Door, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, reason: str
+) -> None:
+    async def run_into_it(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(warm_profiles, "list_profiles", run_into_it)
+    answer = await door.get("/factory/warm-profiles")
+    told = problem(answer, status, reason)
+    assert int(answer.headers["retry-after"]) > 0
+    assert ("database cannot be reached" in told["detail"]) is (reason == "not_ready")
