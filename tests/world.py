@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -53,6 +53,8 @@ UNIT = Shape(vcpu_milli=4_000, ram_mib=16_384)
 SPEED = 40.0
 PATIENCE_SECONDS = 60.0
 CALLS_PER_SECOND = 60
+# A world that is opened anew finds what was placed in the one before on the same Temporal.
+_numbers = itertools.count(1)
 POLICY = Policy(
     acquisition=AcquisitionTerms(settle_seconds=1.5, build_patience_seconds=10),
     reconcile=ReconcileTerms(
@@ -71,11 +73,10 @@ class World:
     client: Client
     cloud: CloudHandle
     settings: WorkerSettings
-    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def workload(self, *, floor: str = "0.3") -> str:
         """A new workload under a contract with this floor; its id."""
-        workload_id = f"world-{next(self._numbers)}"
+        workload_id = f"world-{next(_numbers)}"
         contract = Contract(contract_id=f"floor-{floor}", tier=Tier.BESPOKE, floor_share=Decimal(floor))
         async with self.engine.begin() as connection:
             await workloads.put_contract(connection, TENANT, contract)
