@@ -67,7 +67,7 @@ class Sco:
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
-            env=self._environment() | {"COLUMNS": str(self._console.width)},
+            env=self._environment(),
             check=False,
         )
 
@@ -96,7 +96,8 @@ class CloudRecord:
 
 def headline(console: Console, number: int, text: str) -> None:
     console.print()
-    console.print(Rule(f"[bold cyan]{number}. {text}[/]", align="left"))
+    console.print(Rule())
+    console.print(f"[bold cyan]{number}. {text}[/]")
 
 
 def expect(what: str, found: object, expected: object) -> None:

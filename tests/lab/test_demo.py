@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from lab.control_plane import NAMES, ControlPlane
 from lab.demo.nodes import NODES
+from lab.demo.tools import headline
 from lab.stack.process import working_in
 from lab.stack.stack import Stack
 
@@ -50,3 +53,12 @@ def test_the_demo_shows_the_main_job_and_cleans_up(folder: Path) -> None:
     assert [
         one for node in nodes for place in (node, node / "work" / "0") for one in working_in(place, python)
     ] == []
+
+
+def test_a_headline_is_whole_on_a_narrow_terminal() -> None:
+    printed = io.StringIO()
+    headline(
+        Console(file=printed, width=40), 3, "The provider takes a node back while API and worker are dead"
+    )
+    said = " ".join(printed.getvalue().split())
+    assert said.endswith("3. The provider takes a node back while API and worker are dead")
