@@ -186,7 +186,7 @@ async def test_a_connection_ends_with_its_token(bus: Bus) -> None:
     async def note() -> None:
         closed.set()
 
-    file = bus.agent(HALL, OWN, until=datetime.now(UTC) + timedelta(seconds=3))
+    file = bus.agent(HALL, OWN, until=datetime.now(UTC) + timedelta(seconds=5))
     async with bus.client(file, OWN, disconnected_cb=note, allow_reconnect=False):
         await asyncio.wait_for(closed.wait(), PATIENCE)
 
