@@ -40,6 +40,8 @@ PATIENCE = 30.0
 # An agent passes by a scheduler that takes a second, which on a busy machine one that is well may take too.
 PATIENT_WITH_KUBERNETES = """
 import agent.drain.executor as executor, agent.drain.kubernetes as kubernetes
+from agent.drain.kube_api import KubeApi
+KubeApi.__init__.__defaults__ = (10.0,)
 limits = executor.Limits
 executor.Limits = lambda _, lives_on_seconds: limits(10.0, lives_on_seconds)
 executor.SIGNAL_LIMIT_SECONDS, kubernetes.SIGNAL_SECONDS = 11.0, 10.0
