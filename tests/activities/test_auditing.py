@@ -294,16 +294,14 @@ async def test_another_fault_in_the_second_look_is_no_finding_yet(fleet: Fleet) 
 
 async def test_growing_and_shrinking_meanwhile_are_no_findings(fleet: Fleet) -> None:
     """Audits beside placements that come and go."""
-    stop = asyncio.Event()
 
     async def busy() -> None:
         for units in (8, 14, 2, 10):
             await fleet.settled("busy", units)
-        stop.set()
 
     working = asyncio.create_task(busy())
     verdicts = []
-    while not stop.is_set():
+    while not working.done():
         report = await fleet.audit(hours=0, settle_seconds=0.5)
         verdicts.append((report.verdict, report.findings))
     await working

@@ -20,6 +20,7 @@ from lab.stack import Stack
 from store import outbox
 from store.engine import Connection, Engine
 from tests.estates import TENANT
+from tests.running import until_stopped
 from tests.workers.event_post import EventPost, metric
 from tests.workers.post_office import PATIENCE_SECONDS, until
 from wire.events import STREAM
@@ -151,21 +152,17 @@ async def test_behind_an_event_that_is_refused_none_is_taken(post: EventPost) ->
 async def test_events_of_others_in_between_do_not_break_the_order(post: EventPost) -> None:
     """Another installation publishes to the same stream all the time."""
     client = await nats.connect(post.nats_url)
-    stop = asyncio.Event()
 
-    async def disturb() -> None:
+    async def disturb(stop: asyncio.Event) -> None:
         while not stop.is_set():
             other = orjson.dumps({"subject": "other", "id": uuid4().hex})
             with suppress(NoStreamResponseError):
                 await client.jetstream().publish("compute-pools.other", other)
             await asyncio.sleep(0)
 
-    disturbing = asyncio.create_task(disturb())
-    async with post.pump():
+    async with until_stopped(disturb, patience_seconds=PATIENCE_SECONDS), post.pump():
         await post.write_many(2 * outbox_pump.BATCH)
         await post.emptied()
-    stop.set()
-    await disturbing
     await client.close()
     await post.all_arrived_once_in_order()
 

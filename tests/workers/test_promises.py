@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.reconcile_calls import WATCH_REGIONS, WatchRegions
 from domain.ids import reconcile_workflow_id
 from lab.stack import Stack
+from tests.running import until_stopped
 from workers import promises
 from workers.promises import keep_reconciling
 from workers.settings import WorkerSettings
@@ -102,14 +104,12 @@ async def test_a_second_worker_joins_and_tells_of_its_regions(
     handle = client.get_workflow_handle(reconcile_workflow_id(settings.tenant_id, settings.partitions[0]))
     async with keeping(client, settings):
         run = await running(handle)
-        stop = asyncio.Event()
-        joining = asyncio.create_task(keep_reconciling(client, other, stop))
-        for _ in range(int(PATIENCE_SECONDS / 0.05)):
-            if len(await told(handle)) == 2:
-                break
-            await asyncio.sleep(0.05)
-        stop.set()
-        await joining
+        join = partial(keep_reconciling, client, other)
+        async with until_stopped(join, patience_seconds=PATIENCE_SECONDS):
+            for _ in range(int(PATIENCE_SECONDS / 0.05)):
+                if len(await told(handle)) == 2:
+                    break
+                await asyncio.sleep(0.05)
         assert await told(handle) == [
             WatchRegions(regions=("north", "south")).model_dump_json(),
             WatchRegions(regions=("west",)).model_dump_json(),
