@@ -139,6 +139,8 @@ class Drains:
         drain = self.current
         if drain is not None and drain.phase in WORK_IS_GONE and not _is_twin(notice, memory):
             self.begin(notice, drain.orders, memory, heard_by=heard_by)
+            # That of the first still stands, and was heard when it was fresh.
+            self.tighten(drain.ends_at)
             return
         self._kept.change(memory=memory)
         if tell:
