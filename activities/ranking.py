@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from temporalio import activity
@@ -13,7 +13,7 @@ from activities import metrics
 from activities.scoring_calls import NOT_OBSERVED, SCORE, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, rank
 from domain.policy import ScoringPolicy
-from domain.pool import PoolFacts, PoolState
+from domain.pool import Pool, PoolFacts, PoolState
 from store import observations, rankings, registry
 from store.engine import Connection, Engine
 
@@ -54,7 +54,7 @@ class RankingActivities:
         first_day = (self._now() - timedelta(days=self._policy.history_days)).date()
         history = await observations.history_since(connection, tenant_id, first_day)
         outlook = await observations.outlook(connection, tenant_id)
-        if not any(pool.reported_at for pool in pools):
+        if not _observed(pools):
             raise ApplicationError(
                 "no pool was observed yet: observation runs every minute",
                 type=NOT_OBSERVED,
@@ -77,3 +77,10 @@ class RankingActivities:
                 )
             )
         return inputs
+
+
+def _observed(pools: Sequence[Pool]) -> bool:
+    """Whether the provider told of any pool. Agents report those that serve models, and may be earlier: a
+    ranking of their reports alone would hold no room for units until the next one, minutes later."""
+    launched = [pool for pool in pools if pool.endpoint_ref is None]
+    return any(pool.reported_at for pool in launched or pools)

@@ -143,6 +143,23 @@ async def test_without_an_observation_there_is_nothing_to_rank(scorer: Scorer) -
     assert (refused.value.type, refused.value.non_retryable) == (NOT_OBSERVED, False)
 
 
+async def test_a_report_of_an_endpoint_is_no_observation_of_the_provider(scorer: Scorer) -> None:
+    await scorer.estate.rows("UPDATE pool_capacity SET reported_at = NULL WHERE pool_id = :p", p=OTHER)
+    await scorer.estate.rows(
+        "UPDATE pools SET endpoint_ref = 'vllm+http://127.0.0.1' WHERE pool_id = :p", p=POOL
+    )
+    with pytest.raises(ApplicationError, match="no pool was observed yet") as refused:
+        await scorer.score()
+    assert refused.value.type == NOT_OBSERVED
+    await scorer.told(report(scorer.estate.pools[1].facts, 5))
+    assert (await scorer.score()).pools == 2
+
+
+async def test_endpoints_alone_are_ranked_by_their_reports(scorer: Scorer) -> None:
+    await scorer.estate.rows("UPDATE pools SET endpoint_ref = 'vllm+http://127.0.0.1'")
+    assert (await scorer.score()).pools == 2
+
+
 async def test_a_ranking_comes_back_as_it_was(scorer: Scorer) -> None:
     await scorer.remember((1, 1, 7))
     scored = await scorer.score()
