@@ -49,7 +49,7 @@ from api.sign_in.needs import CALLERS, Caller, is_open, require_needs
 from api.sign_in.node_door import NodeDoor, NodeDoorMetrics
 from api.sign_in.node_proof import SignedRequests
 from api.sign_in.setup import SignIn
-from api.web import audit_pages, drain_pages, pages, pool_pages, serving_pages, warm_pages
+from api.web import audit_pages, node_pages, pages, pool_pages, serving_pages, warm_pages
 
 STATIC = Path(__file__).parent / "web" / "static"
 BEARER = {
@@ -172,7 +172,7 @@ def routes() -> FastAPI:
         nodes_revoking,
     ):
         app.include_router(module.router)
-    for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, drain_pages, screens):
+    for page in (pages, pool_pages, serving_pages, warm_pages, audit_pages, node_pages, screens):
         app.include_router(page.router, include_in_schema=False)
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from api.paging import MAX_TOKEN
 from api.shapes import Generation, Line
 from domain.cause import Cause
+from domain.claim import WorkloadId
 from domain.lifecycle import Outcome
 from domain.pool import Name, PoolId, PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.reasons import Reason
@@ -93,6 +94,16 @@ class ModelPlacementForm(TokenForm):
     deployment_id: DeploymentId | None = None
     model: ModelName | None = None
     pool_id: PoolId | None = None
+
+
+class NodeForm(TokenForm):
+    """Which live nodes to show."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, validate_by_name=True)
+
+    hall: Name | None = None
+    workload_id: WorkloadId | None = None
+    draining: Literal["yes", "no"] | None = None
 
 
 class DrainForm(TokenForm):

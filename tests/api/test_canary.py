@@ -173,6 +173,7 @@ async def test_the_owner_finds_the_word_everywhere(door: Door) -> None:
         "/nodes",
         "/drains",
         "/drains/canary-instance",
+        "/ui/nodes",
         "/ui/drains",
         "/ui/drains/canary-instance",
         "/ui/pools",

@@ -198,7 +198,30 @@ async def test_the_screens_show_the_same(history: Door) -> None:
     await shown(history, "/ui/drains/nobody", 404)
 
 
-async def test_without_a_drain_the_screen_says_so(door: Door) -> None:
+async def test_the_screen_of_nodes_shows_the_same_too(own_history: Door) -> None:
+    estate = own_history.estate
+    await estate.rows(
+        "INSERT INTO bundles (tenant_id, instance_id, version, content_digest, key_id, letter, issued_at)"
+        " VALUES ('platform', 'n4', 7, 'd', 'k', '', :at)",
+        at=estate.clock() - timedelta(seconds=90),
+    )
+    every = await shown(own_history, "/ui/nodes")
+    for word in ("n1", "n2", "n3", "n4", "n5", "signalled", "open", "overrun", "at launch", "7"):
+        assert word in every.text
+    links = {one.attributes["href"] for one in every.all("a")}
+    assert f"/ui/drains/n1?drain={notice(1)}" in links
+    assert not any("/n5" in (one or "") for one in links)
+    draining = await shown(own_history, "/ui/nodes?draining=yes&hall=&workloadId=orders")
+    assert [one.text.strip() for one in draining.all("th") if one.attributes.get("scope") == "row"] == ["n4"]
+    resting = await shown(own_history, "/ui/nodes?draining=no")
+    assert "n5" in resting.text
+    assert "n4" not in resting.text
+    assert "No node fits these filters" in (await shown(own_history, "/ui/nodes?hall=eu-north-h2")).text
+    await shown(own_history, "/ui/nodes?draining=perhaps", 422)
+
+
+async def test_without_a_node_or_a_drain_the_screens_say_so(door: Door) -> None:
+    assert "No instance lives yet." in (await shown(door, "/ui/nodes")).text
     assert "No node was taken back yet." in (await shown(door, "/ui/drains")).text
 
 

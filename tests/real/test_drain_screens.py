@@ -1,4 +1,4 @@
-"""The screens of drains in a real browser: found from the navigation, filtered, and told on a phone."""
+"""The screens of nodes and drains in a real browser: found from the bar, filtered, and told on a phone."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ async def test_the_screens_of_drains_render_and_fit(visit: Visit, history_site: 
     visitor = await visit(history_site.address, **WINDOWS[window])
     width = WINDOWS[window]["viewport"]["width"]
     for path, heading in {
+        "/ui/nodes": "Nodes",
         "/ui/drains": "Drains",
         "/ui/drains/n1": "n1 drained",
         "/ui/drains/n2": "n2 overrun",
@@ -75,6 +76,30 @@ async def test_one_drain_is_found_and_told_second_by_second_on_a_phone(
     await expect(screens.locator("[aria-current=page]")).to_have_text("Drains")
     await page.get_by_role("region", name="Other drains of this node").get_by_role("link").tap()
     await expect(page.get_by_text("a drill took the node back")).to_be_visible()
+
+
+async def test_a_node_that_drains_is_found_and_followed_to_its_drain(
+    visit: Visit, history_site: Site
+) -> None:
+    visitor = await visit(history_site.address)
+    page = visitor.page
+    await visitor.open("/")
+    screens = page.get_by_role("navigation", name="Screens")
+    await screens.get_by_role("link", name="Nodes", exact=True).click()
+    await expect(page.get_by_role("rowheader")).to_have_text(["n1", "n2", "n3", "n4", "n5"])
+    await page.get_by_label("Draining").select_option("yes")
+    await page.get_by_role("button", name="Filter").click()
+    await expect(page.get_by_role("rowheader")).to_have_text(["n4"])
+    await page.get_by_role("link", name="open", exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("n4 open")
+
+
+async def test_the_bar_has_room_for_every_screen(visit: Visit, history_site: Site) -> None:
+    visitor = await visit(history_site.address)
+    await visitor.open("/")
+    links = visitor.page.get_by_role("navigation", name="Screens").get_by_role("link")
+    tops = {box["y"] for link in await links.all() if (box := await link.bounding_box())}
+    assert len(tops) == 1
 
 
 async def test_what_is_not_known_stands_below_the_story(visit: Visit, history_site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The screens of drains: all of them, and one explained second by second. The same data as the API gives."""
+"""The screens of nodes and drains: who lives, who went, and one drain second by second."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from api.deps import Tenant, Uses
-from api.nodes_history import DrainsQuery, InstancePath, list_drains, story_view
-from api.web.forms import ROWS, DrainForm, Form
+from api.nodes_history import DrainsQuery, InstancePath, NodesQuery, list_drains, list_nodes, story_view
+from api.web.forms import ROWS, DrainForm, Form, NodeForm
 from api.web.render import page
 from domain.cause import Cause
 from domain.lifecycle import Outcome
@@ -25,6 +25,27 @@ class StoryForm(Form):
     """Which drain of the node; the newest unless one is named."""
 
     drain: UUID | None = None
+
+
+@router.get("/ui/nodes")
+async def show_nodes(
+    request: Request, form: Annotated[NodeForm, Query()], deps: Uses, tenant_id: Tenant
+) -> HTMLResponse:
+    """Live nodes: what each holds, what it told last, and whether it drains."""
+    asked = form.model_dump(exclude={"page", "after", "draining"}, by_alias=True, exclude_none=True)
+    if form.draining is not None:
+        asked["draining"] = form.draining == "yes"
+    query = NodesQuery.model_validate(asked | {"pageSize": ROWS, "pageToken": form.after})
+    found = await list_nodes(query, deps, tenant_id)
+    return page(
+        request,
+        "nodes.html",
+        form=form,
+        rows=found.items,
+        following=found.next_page_token,
+        filtered=bool(asked),
+        now=deps.now(),
+    )
 
 
 @router.get("/ui/drains")
