@@ -38,7 +38,9 @@ T = TypeVar("T")
 REPORTS = Counter(
     "sco_pool_reports_total", "Utilization reports of pools by what became of them", ["outcome"]
 )
-FOUND = Counter("sco_reported_models_total", "Models found loaded that nobody here had loaded", ["outcome"])
+FOUND = Counter(
+    "sco_reported_models_total", "Models that agents list and nobody here had loaded", ["outcome"]
+)
 ENDPOINT_REPORTS = Counter("sco_endpoint_reports_total", "Endpoints that a router reported down", ["outcome"])
 log = structlog.get_logger("reports")
 
@@ -142,9 +144,9 @@ async def _note_models(
 ) -> list[tuple[str, str, str]]:
     """Note what agents list; returns what does not fit.
 
-    A model that is not listed is not gone: only the serving port says what is loaded. One that nobody
-    here loaded is recorded, unless its pool drains, where it would be unloaded again, or it was unloaded
-    while the report was on its way.
+    Only the serving port says what is loaded: a model that is not listed is not gone, and one that nobody
+    here loaded has memory kept until the port was asked. Not on a pool that drains, where it would be
+    unloaded again, nor where it was unloaded while the report was on its way.
     """
     listed = [_listed(name[0], name[1], one, at) for name, one in sorted(news.items())]
     unfit = []
@@ -154,7 +156,7 @@ async def _note_models(
         name, seen = PoolName(row.tenant_id, row.pool_id), row.listed_at - ON_ITS_WAY
         if await cached_models.left_since(connection, name, row.model, seen):
             continue
-        fits = await pool_reports.record_loaded(connection, row)
+        fits = await pool_reports.record_listed(connection, row)
         FOUND.labels("recorded" if fits else "unfit").inc()
         if not fits:
             unfit.append((row.tenant_id, row.pool_id, row.model))

@@ -17,10 +17,8 @@ from sqlalchemy.exc import IntegrityError
 
 from domain.pool import PoolState
 from domain.serving.models import DEFAULT_TAG
-from store import outbox
 from store.engine import Connection
 from store.tables import ModelState, cached_models
-from wire.payloads import ModelWarmed
 
 PoolName = tuple[str, str]
 
@@ -178,36 +176,29 @@ async def touch_models(connection: Connection, rows: Sequence[ListedRow]) -> lis
     return [ListedRow(*row) for row in await connection.execute(TOUCH, named)]
 
 
-async def record_loaded(connection: Connection, row: ListedRow) -> bool:
-    """Record a model that was found loaded, with its event; False where its memory does not fit.
+async def record_listed(connection: Connection, row: ListedRow) -> bool:
+    """Keep memory for a model that only an agent says is loaded; False where it does not fit.
 
-    The memory of a pool is what the database refuses to exceed, so the refusal is the test.
+    It is as a load whose end nobody saw, until the endpoint is asked. The memory of a pool is what the
+    database refuses to exceed, so the refusal is the test.
     """
-    statement = (
-        insert(cached_models)
-        .values(
-            tenant_id=row.tenant_id,
-            pool_id=row.pool_id,
-            model=row.model,
-            vram_gb=row.vram_gb,
-            state=ModelState.LOADED,
-            loaded_at=row.listed_at,
-            last_used_at=row.last_used_at,
-            listed_at=row.listed_at,
-        )
-        .on_conflict_do_nothing()
-        .returning(cached_models.c.model)
+    statement = insert(cached_models).values(
+        tenant_id=row.tenant_id,
+        pool_id=row.pool_id,
+        model=row.model,
+        vram_gb=row.vram_gb,
+        state=ModelState.LOADING,
+        last_used_at=row.last_used_at,
+        listed_at=row.listed_at,
+        load_started_at=row.listed_at,
+        load_key=sa.func.gen_random_uuid(),
+        load_until=row.listed_at,
     )
     try:
         async with connection.begin_nested():
-            new = (await connection.execute(statement)).first() is not None
+            await connection.execute(statement.on_conflict_do_nothing())
     except IntegrityError:
         return False
-    if new:
-        told = ModelWarmed(tenant_id=row.tenant_id, pool_id=row.pool_id, model=row.model, vram_gb=row.vram_gb)
-        await outbox.add_event(
-            connection, told, once=f"{row.pool_id}/{row.model}/{row.listed_at.isoformat()}"
-        )
     return True
 
 

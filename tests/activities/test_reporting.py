@@ -16,8 +16,11 @@ from activities import reporting
 from activities.reporting import Accepted, report_for_tenants, report_utilization
 from domain.pool import PoolState, SecurityBoundary
 from domain.serving.utilization import ReportRefusal
+from store import cached_models
+from store.cached_models import Settled
 from store.engine import Engine, of_tenant
 from store.roles import TENANT_ROLE
+from store.serving_pools import PoolName
 from tests.database import opened
 from tests.estates import START, TENANT, Clock
 from tests.serving_pools import ServingPools, listed, serving_facts, utilization
@@ -116,7 +119,7 @@ async def test_a_tenant_reports_its_own_pools_only(
         engine = of_tenant(own, OTHER) if as_role else own
         own_pool = utilization("gpu-1", START, models=(listed("llama", START),))
         done = await report_utilization(engine, OTHER, [own_pool, utilization("private", START)], START)
-    assert await pools.models(tenant_id=OTHER) == {"llama": "loaded"}
+    assert await pools.models(tenant_id=OTHER) == {"llama": "loading"}
     assert (done.written, reasons(done)) == (1, [("private", ReportRefusal.UNKNOWN_POOL)])
     assert (await pools.capacity(tenant_id=OTHER))[2] == START
     assert (await pools.capacity())[2] is None
@@ -200,16 +203,33 @@ async def test_a_last_use_never_goes_back_nor_into_the_future(pools: ServingPool
         assert START + timedelta(seconds=expected) <= used <= pools.clock()
 
 
-async def test_a_model_that_was_found_loaded_is_recorded_with_its_event(pools: ServingPools) -> None:
+async def test_a_model_that_only_an_agent_lists_has_memory_until_the_endpoint_says_more(
+    pools: ServingPools,
+) -> None:
     await pools.add(serving_facts())
-    await pools.report(models=(listed("llama", START),))
-    assert await pools.models() == {"llama": "loaded"}
-    assert await pools.serving("committed_vram_gb") == 40
+    await pools.report(models=(listed("llama", START), listed("gemma", START, 20)))
+    assert await pools.models() == {"gemma": "loading", "llama": "loading"}
+    assert await pools.serving("committed_vram_gb") == 60
+    assert await pools.rows("SELECT count(*) FROM outbox") == [(0,)]
+    pools.clock.move(10)
+    assert (await settle(pools, "llama")).found == ("llama",)
+    assert await pools.models() == {"gemma": "loading", "llama": "loaded"}, "it may be on its way"
     (event,) = await pools.rows("SELECT payload FROM outbox WHERE topic LIKE '%model-warmed'")
     assert event[0]["model"] == "llama"
-    pools.clock.move(10)
+    pools.clock.move(60)
     await pools.report(models=(listed("llama", START),))
-    assert await pools.rows("SELECT count(*) FROM outbox") == [(1,)]
+    assert (await settle(pools, "llama")).lost == ("gemma",)
+    assert await pools.models() == {"llama": "loaded"}
+    assert await pools.rows("SELECT count(*) FROM outbox") == [(1,)], "what was never warm is not evicted"
+
+
+async def settle(pools: ServingPools, *names: str) -> Settled:
+    """What a look does with the list of the endpoint."""
+    now, patience = pools.clock(), timedelta(seconds=30)
+    async with pools.engine.begin() as connection:
+        return await cached_models.settle(
+            connection, PoolName(TENANT, "gpu-1"), names, asked_at=now, at=now, patience=patience
+        )
 
 
 async def test_found_models_never_exceed_the_memory_and_keep_no_report_out(pools: ServingPools) -> None:
@@ -221,9 +241,9 @@ async def test_found_models_never_exceed_the_memory_and_keep_no_report_out(pools
     ]
     done = await report_utilization(pools.engine, TENANT, told, START)
     assert (done.written, done.unfit) == (2, ((TENANT, "gpu-1", "huge"),))
-    assert await pools.models() == {"mistral": "promised", "small": "loaded"}
+    assert await pools.models() == {"mistral": "promised", "small": "loading"}
     assert await pools.serving("committed_vram_gb") == 80
-    assert await pools.models("gpu-2") == {"huge": "loaded"}
+    assert await pools.models("gpu-2") == {"huge": "loading"}
 
 
 async def test_a_pool_that_drains_gets_no_model_back(pools: ServingPools) -> None:
