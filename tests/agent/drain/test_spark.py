@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from agent.drain import kubernetes
 from agent.drain.processes import Process
 from agent.drain.spark import SparkDriver, decommissions
 from tests.agent.drain.cluster import NODE, Drain, draining
@@ -25,6 +28,12 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine an API that is well may take more than the second that an agent gives it."""
+    monkeypatch.setattr(kubernetes, "SIGNAL_SECONDS", 10.0)
 
 
 async def process(file: Path, backend: str, understands: str = "understands") -> asyncio.subprocess.Process:
