@@ -21,6 +21,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
 from activities.bundle_key_choice import bundle_keys_of
+from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.node_settings import NodeFileRefused, read_node_settings
 from activities.policy_file import PolicyFile, PolicyRefused
@@ -56,6 +57,7 @@ log = structlog.get_logger("api")
 
 def main() -> None:
     """Serve until a signal. Ends with 2 and a sentence per setting that is wrong."""
+    answer_help("sco-api", "The front door: REST and the screens.", ApiSettings)
     try:
         settings = ApiSettings()
     except ValidationError as error:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
+from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.node_settings import NodeFileRefused
 from activities.policy_file import PolicyRefused, read_policy
@@ -150,6 +151,7 @@ async def _main(settings: WorkerSettings, policy: Policy) -> None:
 
 def main() -> int:
     """Entry of `sco-worker`: 0 when told to stop, 1 without a service, 2 for wrong settings."""
+    answer_help("sco-worker", "A worker: workflows, activities, and the pumps beside them.", WorkerSettings)
     configure_logs()
     try:
         settings = WorkerSettings()

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.model_placement_start import ModelPlacementStarter
 from activities.model_placing import ModelPlacing
@@ -51,6 +52,7 @@ log = structlog.get_logger("grpc")
 
 def main() -> int:
     """Entry of `sco-grpc`: 0 when told to stop, 1 without an address, 2 for wrong settings or login."""
+    answer_help("sco-grpc", "The gRPC door: placements of models and reports of pools.", GrpcSettings)
     configure_logs()
     try:
         settings = GrpcSettings()

@@ -36,6 +36,21 @@ def refused(code: int, said: str, words: str) -> None:
     assert SECRET not in said
 
 
+@pytest.mark.parametrize("module", ["workers.main", "api.main", "api.grpc.main"])
+def test_help_is_given_without_any_setting_and_other_arguments_are_refused(module: str) -> None:
+    def run(argument: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, argument], capture_output=True, text=True, timeout=90, check=False
+        )
+
+    helped = run("--help")
+    assert helped.returncode == 0, helped.stderr
+    assert "Needed: SCO_DATABASE_URL" in " ".join(helped.stdout.split())
+    assert "docs/reference/settings.md" in helped.stdout
+    wrong = run("--port=8080")
+    assert (wrong.returncode, "unrecognized arguments: --port=8080" in wrong.stderr) == (2, True)
+
+
 def test_a_missing_setting_is_named() -> None:
     refused(*ended(), words="SCO_DATABASE_URL")
 
