@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 UNIT = Path(__file__).parents[2] / "deploy" / "agent" / "sco-agent.service"
+DROP_IN = UNIT.with_name("only-with-agent.conf")
 # Of 100; what is left above nothing is that it is root, uses the network and signals processes of anybody.
 MOST_EXPOSED = 25
 SECONDS = 60
@@ -28,6 +29,20 @@ def test_systemd_understands_every_line_of_the_unit(tmp_path: Path) -> None:
     assert (found.returncode, found.stderr) == (0, "")
     installed.write_text(installed.read_text() + "[Service]\nWatchdogSecs=1\n")
     assert "WatchdogSecs" in analyzed("verify", installed).stderr
+
+
+@pytest.mark.parametrize("other", ["kubelet.service", "slurmd.service"])
+def test_those_who_let_work_land_start_after_the_agent_and_only_with_it(tmp_path: Path, other: str) -> None:
+    installed = tmp_path / other
+    installed.write_text("[Unit]\nDescription=Lets work land\n[Service]\nExecStart=/bin/true\n")
+    (tmp_path / UNIT.name).write_text(re.sub(r"(?m)^(ExecStart=)\S+", r"\1/bin/true", UNIT.read_text()))
+    folder = tmp_path / f"{other}.d"
+    folder.mkdir()
+    (folder / DROP_IN.name).write_text(DROP_IN.read_text())
+    found = analyzed("verify", installed)
+    assert (found.returncode, found.stderr) == (0, "")
+    (folder / DROP_IN.name).write_text(DROP_IN.read_text().replace("ExecStartPre", "ExecStartPree"))
+    assert "ExecStartPree" in analyzed("verify", installed).stderr, "the file is read"
 
 
 def test_the_unit_gives_the_agent_little_beyond_what_it_does() -> None:
