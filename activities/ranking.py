@@ -18,6 +18,8 @@ from store import observations, rankings, registry
 from store.engine import Connection, Engine
 
 ALL_POOLS = 100_000
+# How often a ranking is asked for again while nothing was observed.
+NOT_OBSERVED_PAUSE = timedelta(seconds=2)
 
 
 class RankingActivities:
@@ -58,6 +60,8 @@ class RankingActivities:
             raise ApplicationError(
                 "no pool was observed yet: observation runs every minute",
                 type=NOT_OBSERVED,
+                # Not less and less often, as after other errors: the first placements wait for it.
+                next_retry_delay=NOT_OBSERVED_PAUSE,
                 category=ApplicationErrorCategory.BENIGN,
             )
         inputs = []

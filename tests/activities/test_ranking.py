@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from temporalio.exceptions import ApplicationError
 
-from activities.ranking import RankingActivities
+from activities.ranking import NOT_OBSERVED_PAUSE, RankingActivities
 from activities.scoring_calls import NOT_OBSERVED, Scored, ScoreRequest
 from domain.placement.scoring import PoolInputs, Ranking
 from domain.policy import ScoringPolicy
@@ -141,6 +141,7 @@ async def test_without_an_observation_there_is_nothing_to_rank(scorer: Scorer) -
     with pytest.raises(ApplicationError, match="no pool was observed yet") as refused:
         await scorer.score()
     assert (refused.value.type, refused.value.non_retryable) == (NOT_OBSERVED, False)
+    assert refused.value.next_retry_delay == NOT_OBSERVED_PAUSE
 
 
 async def test_a_report_of_an_endpoint_is_no_observation_of_the_provider(scorer: Scorer) -> None:
