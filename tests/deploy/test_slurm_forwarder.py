@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.agent.rig import until
 from tests.deploy.forwarder_session import SAYING, Session, entry, forwarding, run_forwarder
 
 UNTIL = {"owner": "sco-1", "until": "2026-11-03T09:05:00+01:00"}
@@ -131,6 +132,9 @@ def test_a_drain_that_is_over_moves_no_job_that_it_had_told(session: Session) ->
     assert session.order("n1", "requeue", {"jobs": [], "signalled": True}).body["jobs"]["7"] == "requeued"
     assert session.order("n1", "resume", {"owner": "sco-1"}).body["resumed"] is True
     assert session.order("n1", "requeue", {"jobs": [], "signalled": True}).body["jobs"] == {}
+    # The forwarder goes on asking for the job until it waits, also while the next test runs.
+    session.says("squeue", "7|7|PENDING|n1\n")
+    until(lambda: session.calls()[-1] == ["scontrol", "update", "JobId=7", "StartTime=now"])
 
 
 def test_an_order_that_there_is_not_is_named(session: Session) -> None:
