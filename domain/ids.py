@@ -44,17 +44,17 @@ def event_id(kind: str, tenant_id: str, once: str) -> UUID:
     return uuid5(SPACE, f"{kind}/{tenant_id}/{once}")
 
 
-def partition_name(tenant_id: str, partition_id: str) -> str:
-    """A partition by a name that no other tenant's partition has, whatever that tenant calls its own."""
-    return partition_id if tenant_id == PLATFORM else f"tenant/{tenant_id}/{partition_id}"
+def own_name(tenant_id: str, name: str) -> str:
+    """A partition or region by a name that no other tenant's has, whatever that tenant calls its own."""
+    return name if tenant_id == PLATFORM else f"tenant/{tenant_id}/{name}"
 
 
 def placement_workflow_id(tenant_id: str, partition_id: str, workload_id: str) -> str:
-    return f"placement/{partition_name(tenant_id, partition_id)}/{workload_id}"
+    return f"placement/{own_name(tenant_id, partition_id)}/{workload_id}"
 
 
 def reconcile_workflow_id(tenant_id: str, partition_id: str) -> str:
-    return f"reconcile/{partition_name(tenant_id, partition_id)}"
+    return f"reconcile/{own_name(tenant_id, partition_id)}"
 
 
 def audit_workflow_id(audit_id: UUID) -> str:
@@ -82,9 +82,9 @@ def partition_queue(tenant_id: str, partition_id: str) -> str:
 
     What a tenant starts waits for a worker of that tenant, and is never taken up by another's.
     """
-    return f"partition-{partition_name(tenant_id, partition_id)}"
+    return f"partition-{own_name(tenant_id, partition_id)}"
 
 
-def provider_queue(region: str) -> str:
-    """Task queue of the calls to one region's provider: a region that hangs holds up no other."""
-    return f"provider-{region}"
+def provider_queue(tenant_id: str, region: str) -> str:
+    """Task queue of a tenant's calls to one region's provider: a region that hangs holds up no other."""
+    return f"provider-{own_name(tenant_id, region)}"

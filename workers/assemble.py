@@ -276,7 +276,7 @@ def region_worker(wiring: Wiring, provider: Provider, region: str) -> Worker:
     )
     return make_worker(
         wiring.client,
-        provider_queue(region),
+        provider_queue(wiring.settings.tenant_id, region),
         wiring.settings,
         slots=REGION_SLOTS,
         workflows=[Observation, LeaseWatch],

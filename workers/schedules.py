@@ -20,7 +20,7 @@ from temporalio.client import (
 
 from activities.collecting_calls import CollectRequest
 from activities.probing_calls import ProbeRequest
-from domain.ids import SERVING_QUEUE, partition_name, partition_queue, provider_queue
+from domain.ids import SERVING_QUEUE, own_name, partition_queue, provider_queue
 from workers.settings import WorkerSettings
 from workflows.collector import Collector
 from workflows.leases import LeaseWatch, LeaseWatchInput
@@ -39,35 +39,36 @@ def wanted(settings: WorkerSettings) -> Iterable[tuple[str, Schedule]]:
     if settings.serving:
         yield from _of_serving_pools(settings)
     for region in settings.regions:
+        queue, name = provider_queue(tenant_id, region), own_name(tenant_id, region)
         yield (
-            f"observation/{region}",
+            f"observation/{name}",
             _every(
                 timedelta(seconds=settings.observation_seconds),
                 ScheduleActionStartWorkflow(
                     Observation.run,
                     ObservationInput(tenant_id=tenant_id, region=region),
-                    id=f"observation/{region}",
-                    task_queue=provider_queue(region),
+                    id=f"observation/{name}",
+                    task_queue=queue,
                     static_summary=f"Observe {region}",
                 ),
             ),
         )
         yield (
-            f"leases/{region}",
+            f"leases/{name}",
             _every(
                 LEASES_EVERY,
                 ScheduleActionStartWorkflow(
                     LeaseWatch.run,
                     LeaseWatchInput(tenant_id=tenant_id, region=region),
-                    id=f"leases/{region}",
-                    task_queue=provider_queue(region),
+                    id=f"leases/{name}",
+                    task_queue=queue,
                     static_summary=f"Watch the leases of {region}",
                 ),
             ),
         )
     for partition_id in settings.partitions:
         request = ScoringInput(tenant_id=tenant_id, partition_id=partition_id)
-        queue, name = partition_queue(tenant_id, partition_id), partition_name(tenant_id, partition_id)
+        queue, name = partition_queue(tenant_id, partition_id), own_name(tenant_id, partition_id)
         yield (
             f"scoring/{name}",
             _every(

@@ -50,7 +50,7 @@ class Audit:
                 AuditRegionRequest(
                     tenant_id=request.tenant_id, region=region, partition_id=request.partition_id
                 ),
-                task_queue=provider_queue(region),
+                task_queue=provider_queue(request.tenant_id, region),
                 result_type=AuditReport,
                 start_to_close_timeout=terms.AUDIT_TIMEOUT,
                 schedule_to_close_timeout=terms.AUDIT_PATIENCE,

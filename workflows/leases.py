@@ -25,7 +25,7 @@ class LeaseWatch:
         watched: LeasesWatched = await workflow.execute_activity(
             RENEW_LEASES,
             RenewLeasesRequest(tenant_id=request.tenant_id, region=request.region),
-            task_queue=provider_queue(request.region),
+            task_queue=provider_queue(request.tenant_id, request.region),
             result_type=LeasesWatched,
             start_to_close_timeout=terms.LEASES_TIMEOUT,
             heartbeat_timeout=terms.HEARTBEAT,

@@ -162,7 +162,7 @@ class Placement:
                     workload_id=request.workload_id,
                     region=region,
                 ),
-                task_queue=provider_queue(region),
+                task_queue=provider_queue(request.tenant_id, region),
                 result_type=answer,
                 start_to_close_timeout=terms.REGION_TIMEOUT,
                 schedule_to_close_timeout=terms.REGION_PATIENCE,

@@ -99,7 +99,7 @@ class Reconcile:
                 ReconcileRequest(
                     tenant_id=request.tenant_id, partition_id=request.partition_id, region=region
                 ),
-                task_queue=provider_queue(region),
+                task_queue=provider_queue(request.tenant_id, region),
                 result_type=Reconciled,
                 start_to_close_timeout=terms.CYCLE_TIMEOUT,
                 schedule_to_close_timeout=terms.CYCLE_PATIENCE,

@@ -55,7 +55,7 @@ class Observation:
         observed: Observed = await workflow.execute_activity(
             OBSERVE,
             ObserveRequest(tenant_id=request.tenant_id, region=request.region),
-            task_queue=provider_queue(request.region),
+            task_queue=provider_queue(request.tenant_id, request.region),
             result_type=Observed,
             start_to_close_timeout=terms.OBSERVE_TIMEOUT,
             heartbeat_timeout=terms.HEARTBEAT,

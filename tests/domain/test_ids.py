@@ -65,14 +65,14 @@ def test_names_of_workflows_and_queues() -> None:
     assert ids.placement_workflow_id("platform", "k8s-eu-north", "orders") == "placement/k8s-eu-north/orders"
     assert ids.reconcile_workflow_id("platform", "k8s-eu-north") == "reconcile/k8s-eu-north"
     assert ids.partition_queue("platform", "k8s-eu-north") == "partition-k8s-eu-north"
-    assert ids.provider_queue("eu-north") == "provider-eu-north"
+    assert ids.provider_queue("platform", "eu-north") == "provider-eu-north"
 
 
 def test_no_tenant_meets_another_at_a_name_that_both_chose() -> None:
     """Names have no slash, so what stands before one is never part of what stands behind it."""
     tenants = ("platform", "acme", "acme-k8s", "tenant", "model")
     named = [(one, partition) for one in tenants for partition in ("k8s", "acme", "k8s-k8s", "tenant")]
-    for name_of in (ids.partition_queue, ids.reconcile_workflow_id):
+    for name_of in (ids.partition_queue, ids.provider_queue, ids.reconcile_workflow_id):
         assert len({name_of(*one) for one in named}) == len(named)
     workflows = {ids.placement_workflow_id(*one, "orders") for one in named}
     workflows |= {ids.model_placement_workflow_id(one, ONE) for one in tenants}

@@ -256,7 +256,7 @@ class Stage:
         regions = [
             make_worker(
                 self.client,
-                provider_queue(region),
+                provider_queue(TENANT, region),
                 settings,
                 slots=20,
                 workflows=[Observation, LeaseWatch],

@@ -175,12 +175,14 @@ async def sweep(stage: Stage, hands: FakeHands) -> Handle:
 
 async def observation(stage: Stage, hands: FakeHands) -> Handle:
     request = ObservationInput(tenant_id=TENANT, region=hands.regions[0])
-    return await _ended(stage, Observation.run, request, "observation", provider_queue(hands.regions[0]))
+    return await _ended(
+        stage, Observation.run, request, "observation", provider_queue(TENANT, hands.regions[0])
+    )
 
 
 async def leases(stage: Stage, hands: FakeHands) -> Handle:
     request = LeaseWatchInput(tenant_id=TENANT, region=hands.regions[0])
-    return await _ended(stage, LeaseWatch.run, request, "leases", provider_queue(hands.regions[0]))
+    return await _ended(stage, LeaseWatch.run, request, "leases", provider_queue(TENANT, hands.regions[0]))
 
 
 async def reconciled(stage: Stage, hands: FakeHands) -> Handle:

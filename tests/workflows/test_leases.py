@@ -26,7 +26,7 @@ async def watch(stage: Stage, hands: FakeHands) -> WorkflowHandle[Any, Any]:
         LeaseWatch.run,
         LeaseWatchInput(tenant_id=TENANT, region=region),
         id=f"leases/{region}",
-        task_queue=provider_queue(region),
+        task_queue=provider_queue(TENANT, region),
     )
     found: LeasesWatched = await asyncio.wait_for(handle.result(), PATIENCE_SECONDS)
     assert found == hands.watched.model_copy(update={"region": region})

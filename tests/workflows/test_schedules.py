@@ -115,3 +115,16 @@ async def test_what_a_person_paused_stays_paused(stage: Stage, settings: WorkerS
     await handle.unpause()
     await ensure_schedules(stage.client, settings)
     assert not (await handle.describe()).schedule.state.paused
+
+
+def test_two_tenants_with_the_same_names_share_no_schedule_and_no_queue(stage: Stage) -> None:
+    def names(tenant_id: str) -> set[str]:
+        names = {"tenant_id": tenant_id, "partitions": ("k8s",), "regions": ("here",), "serving": False}
+        found = dict(wanted(stage.settings.model_copy(update=names)))
+        actions = [
+            one.action for one in found.values() if isinstance(one.action, ScheduleActionStartWorkflow)
+        ]
+        assert len(actions) == len(found) == 4
+        return {*found, *(one.id for one in actions), *(one.task_queue for one in actions)}
+
+    assert names("platform").isdisjoint(names("acme"))
