@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from activities.reporting import Accepted, report_utilization
 from domain.pool import PoolFacts, PoolKind, PoolState, PurchaseModel, SecurityBoundary
 from domain.serving.utilization import ReportedModel, UtilizationReport
-from store import registry
+from store import cached_models, registry
+from store.cached_models import Settled
 from store.engine import Engine
+from store.serving_pools import PoolName
 from tests.estates import TENANT, Clock
 
 ENDPOINT = "https://gpu.models.example.net"
@@ -83,6 +85,15 @@ class ServingPools:
         """One report of a pool's agent, taken at the clock's time."""
         told = utilization(pool_id, at or self.clock(), **said)
         return await report_utilization(self.engine, tenant_id, [told], self.clock())
+
+    async def settle(self, *models: str, pool_id: str = "gpu-1", tenant_id: str = TENANT) -> Settled:
+        """What a look at a pool does with the list of its endpoint, that had these models."""
+        now, patience = self.clock(), timedelta(seconds=30)
+        async with self.engine.begin() as connection:
+            name = PoolName(tenant_id, pool_id)
+            return await cached_models.settle(
+                connection, name, models, asked_at=now, at=now, patience=patience
+            )
 
     async def capacity(self, pool_id: str = "gpu-1", tenant_id: str = TENANT) -> tuple[Any, ...]:
         """Utilization, queue depth, and the time of the last report."""

@@ -16,11 +16,8 @@ from activities import reporting
 from activities.reporting import Accepted, report_for_tenants, report_utilization
 from domain.pool import PoolState, SecurityBoundary
 from domain.serving.utilization import ReportRefusal
-from store import cached_models
-from store.cached_models import Settled
 from store.engine import Engine, of_tenant
 from store.roles import TENANT_ROLE
-from store.serving_pools import PoolName
 from tests.database import opened
 from tests.estates import START, TENANT, Clock
 from tests.serving_pools import ServingPools, listed, serving_facts, utilization
@@ -212,24 +209,15 @@ async def test_a_model_that_only_an_agent_lists_has_memory_until_the_endpoint_sa
     assert await pools.serving("committed_vram_gb") == 60
     assert await pools.rows("SELECT count(*) FROM outbox") == [(0,)]
     pools.clock.move(10)
-    assert (await settle(pools, "llama")).found == ("llama",)
+    assert (await pools.settle("llama")).found == ("llama",)
     assert await pools.models() == {"gemma": "loading", "llama": "loaded"}, "it may be on its way"
     (event,) = await pools.rows("SELECT payload FROM outbox WHERE topic LIKE '%model-warmed'")
     assert event[0]["model"] == "llama"
     pools.clock.move(60)
     await pools.report(models=(listed("llama", START),))
-    assert (await settle(pools, "llama")).lost == ("gemma",)
+    assert (await pools.settle("llama")).lost == ("gemma",)
     assert await pools.models() == {"llama": "loaded"}
     assert await pools.rows("SELECT count(*) FROM outbox") == [(1,)], "what was never warm is not evicted"
-
-
-async def settle(pools: ServingPools, *names: str) -> Settled:
-    """What a look does with the list of the endpoint."""
-    now, patience = pools.clock(), timedelta(seconds=30)
-    async with pools.engine.begin() as connection:
-        return await cached_models.settle(
-            connection, PoolName(TENANT, "gpu-1"), names, asked_at=now, at=now, patience=patience
-        )
 
 
 async def test_found_models_never_exceed_the_memory_and_keep_no_report_out(pools: ServingPools) -> None:

@@ -42,6 +42,7 @@ async def ids(door: Door, client: httpx2.AsyncClient | None = None, **query: Any
 
 async def test_a_pool_tells_its_health_silence_memory_and_models(door: Door, pools: ServingPools) -> None:
     await pools.report(models=(listed("llama", START, 30),))
+    await pools.settle("llama")
     await pools.rows(HOLD, tenant=TENANT, model="mistral", at=START)
     await pools.rows(
         "UPDATE pool_serving SET health = 'degraded', health_problem = 'HTTP 500', health_changed_at = :at,"
