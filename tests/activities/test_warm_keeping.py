@@ -252,7 +252,7 @@ async def test_a_report_that_was_on_its_way_brings_no_model_back(keeper: Keeper)
     later = utc_now() + timedelta(seconds=10)
     again = report(later, "a:10gb")
     await report_utilization(keeper.loader.engine, NAME.tenant_id, [again], later, terms=UtilizationTerms())
-    assert await keeper.loader.states() == {"a:10gb": "loaded"}
+    assert await keeper.loader.states() == {"a:10gb": "loading"}, "until its endpoint lists it"
 
 
 def report(at: datetime, model: str) -> UtilizationReport:
