@@ -255,6 +255,29 @@ async def test_a_report_that_was_on_its_way_brings_no_model_back(keeper: Keeper)
     assert await keeper.loader.states() == {"a:10gb": "loading"}, "until its endpoint lists it"
 
 
+@pytest.mark.parametrize("asked_for", [False, True], ids=["at the next look", "by who needs it"])
+async def test_what_only_an_agent_lists_is_warm_once_its_endpoint_was_asked(
+    keeper: Keeper, asked_for: bool
+) -> None:
+    """Somebody else loaded the one, and the agent is wrong about the other."""
+    loader = keeper.loader
+    await loader.served.serving.load(loader.served.endpoint, "a:10gb")
+    for model in ("a:10gb", "b:10gb"):
+        at = utc_now()
+        await report_utilization(loader.engine, NAME.tenant_id, [report(at, model)], at)
+    assert await loader.states() == {"a:10gb": "loading", "b:10gb": "loading"}
+    assert await loader.events() == []
+    if asked_for:
+        assert await loader.load("a:10gb", 10)
+    else:
+        await keeper.look()
+    assert (await loader.states())["a:10gb"] == "loaded"
+    assert await loader.events() == [("model-warmed", "a:10gb", None)]
+    assert loader.served.state["loads"] == {"a:10gb": 1}, "it was there"
+    await loader.settle()
+    await loader.agrees()
+
+
 def report(at: datetime, model: str) -> UtilizationReport:
     listed = ReportedModel(model=model, vram_gb=10, last_used_at=at)
     return UtilizationReport(
