@@ -176,6 +176,6 @@ async def test_the_agent_of_a_kubernetes_node_is_light_too(
 
     async with serve(cluster, authority.server_file) as address:
         peak = await asyncio.to_thread(drained, address)
-    assert {verb for verb, *_ in cluster.asked} == {"evict"}
-    assert len(cluster.asked) == PODS
+    # A busy machine answers some of them too late, and those are asked again.
+    assert {(verb, pod) for verb, pod, _ in cluster.asked} == {("evict", f"p{number}") for number in range(PODS)}
     assert peak <= MOST_MIB
