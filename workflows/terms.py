@@ -121,5 +121,9 @@ FAILED = "failed"
 
 # Asks one endpoint, decides in one transaction, and unloads a few models, each within the time for an answer.
 MODELS_LOOK_TIMEOUT = timedelta(minutes=5)
+# What a pool that is kept warm was found to be: it has all its models, misses some, or nobody could look.
+WARM = "warm"
+MISSING = "missing"
+UNSEEN = "unseen"
 # How the keeping of a pool ends.
 ENDED = "ended"

@@ -86,6 +86,7 @@ class WarmKeep:
     async def _wait(self, looked: ModelsLooked, failed: tuple[FailedLoad, ...]) -> bool:
         """Until somebody wants something or it is time for the next look: True. Or a load ended: False."""
         workflow.set_current_details(self._details(looked, failed))
+        _tell_phase(looked)
         try:
             await workflow.wait_condition(
                 lambda: self._wanted or bool(self._done()),
@@ -132,6 +133,17 @@ class WarmKeep:
 
 
 NO_MORE = "the pool serves no models any more"
+
+
+def _tell_phase(looked: ModelsLooked) -> None:
+    """Let lists of workflows tell a warm pool from one that misses models or cannot be asked."""
+    phase = terms.WARM if looked.warm >= looked.kept else terms.MISSING
+    if looked.problem is not None:
+        phase = terms.UNSEEN
+    known = workflow.info().typed_search_attributes.get(terms.PHASE)
+    # Runs that began before phases were told end without them.
+    if phase != known and workflow.patched("phase of models"):
+        workflow.upsert_search_attributes([terms.PHASE.value_set(phase)])
 
 
 def _failure(model: str, error: ActivityError) -> FailedLoad:

@@ -9,6 +9,7 @@ from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, Hist
 from temporalio.client import WorkflowHistory
 
 LOCAL_ACTIVITY = "core_local_activity"
+VERSION = "core_patch"
 
 
 def chronicle(history: WorkflowHistory) -> list[str]:
@@ -24,7 +25,7 @@ def chronicle(history: WorkflowHistory) -> list[str]:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 told.append(f"-{names[event.activity_task_completed_event_attributes.scheduled_event_id]}")
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                told.append(_local(event))
+                told.append(_marked(event))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 told.append("signal")
     return told
@@ -39,8 +40,11 @@ def asked(history: WorkflowHistory) -> list[ActivityTaskScheduledEventAttributes
     ]
 
 
-def _local(event: HistoryEvent) -> str:
+def _marked(event: HistoryEvent) -> str:
+    """A local activity by its name, or which version of the workflow the run goes on with."""
     marker = event.marker_recorded_event_attributes
-    assert marker.marker_name == LOCAL_ACTIVITY, marker.marker_name
+    assert marker.marker_name in (LOCAL_ACTIVITY, VERSION), marker.marker_name
+    if marker.marker_name == VERSION:
+        return f"version {json.loads(marker.details['patch-data'].payloads[0].data)['id']}"
     name: str = json.loads(marker.details["data"].payloads[0].data)["activity_type"]
     return name

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus
 
 from activities.drain_start import POOL
@@ -18,6 +19,8 @@ from tests.workflows.chronicle import asked
 from tests.workflows.fake_hands import PATIENCE_SECONDS, TENANT, FakeHands, Stage, comes_true, eventually
 from tests.workflows.warm_hands import Handle, WarmHands, begin, keeping, played
 from workflows import terms
+
+UPSERTED = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 
 
 async def ended(handle: Handle) -> str:
@@ -198,9 +201,36 @@ async def test_it_can_be_read_in_temporal(stage: Stage) -> None:
         described = await handle.describe()
         assert await described.static_summary() == f"Keep {hands.pool_id} warm"
         found = described.typed_search_attributes
-        assert (found[TENANT_KEY], found[POOL], found[PHASE]) == (TENANT, hands.pool_id, "warm")
+        assert (found[TENANT_KEY], found[POOL], found[PHASE]) == (TENANT, hands.pool_id, "unseen")
         await end(hands, handle)
         assert (await handle.describe()).typed_search_attributes[PHASE] == "ended"
+
+
+async def test_its_phase_tells_a_warm_pool_from_one_that_misses_models(stage: Stage) -> None:
+    async with keeping(stage, FakeHands()) as hands:
+        hands.wants, hands.refuses = ["a"], {"a"}
+        handle = await begin(stage, hands)
+
+        async def phase() -> str:
+            return (await handle.describe()).typed_search_attributes[PHASE]
+
+        async def misses() -> bool:
+            return await phase() == "missing"
+
+        async def is_warm() -> bool:
+            return await phase() == "warm"
+
+        await comes_true(misses, "a model that is missing")
+        hands.refuses = set()
+        await handle.signal(WANTED)
+        await comes_true(is_warm, "every model that is wanted")
+        upserts = [one.event_type for one in (await handle.fetch_history()).events].count(UPSERTED)
+        looks = hands.counts[LOOK_AT_MODELS]
+        await handle.signal(WANTED)
+        await eventually(lambda: hands.counts[LOOK_AT_MODELS] > looks, "a look that finds the same")
+        again = [one.event_type for one in (await handle.fetch_history()).events].count(UPSERTED)
+        assert again == upserts
+        await end(hands, handle)
 
 
 async def test_hands_are_waited_for_within_their_terms(stage: Stage) -> None:
