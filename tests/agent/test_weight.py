@@ -177,5 +177,7 @@ async def test_the_agent_of_a_kubernetes_node_is_light_too(
     async with serve(cluster, authority.server_file) as address:
         peak = await asyncio.to_thread(drained, address)
     # A busy machine answers some of them too late, and those are asked again.
-    assert {(verb, pod) for verb, pod, _ in cluster.asked} == {("evict", f"p{number}") for number in range(PODS)}
+    assert {(verb, pod) for verb, pod, _ in cluster.asked} == {
+        ("evict", f"p{number}") for number in range(PODS)
+    }
     assert peak <= MOST_MIB
