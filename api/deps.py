@@ -71,6 +71,13 @@ async def tenant_of(request: Request) -> str:
     return principal.tenant_id
 
 
+def actor_of(request: Request) -> str:
+    """Who is named as having done what a request does: the subject of its caller."""
+    principal = known_principal(request)
+    assert principal is not None, "a route that changes something is not open"
+    return principal.subject
+
+
 def known_principal(request: Request) -> Principal | None:
     """Who sent a request; None on the paths that are open to everybody."""
     return getattr(request.state, "principal", None)

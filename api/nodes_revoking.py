@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from api.deps import Deps, Tenant, Uses, known_principal
+from api.deps import Deps, Tenant, Uses, actor_of
 from api.idempotency import IdempotencyKey, keyed, once
 from api.shapes import View, json_text
 from store import nodes
@@ -48,9 +48,8 @@ async def revoke_node(
     """
 
     async def work(connection: Connection) -> Answer:
-        principal = known_principal(request)
-        assert principal is not None, "nobody who is not known is let in here"
-        revoked = await nodes.revoke(connection, tenant_id, instance_id, by=principal.subject, at=deps.now())
+        by = actor_of(request)
+        revoked = await nodes.revoke(connection, tenant_id, instance_id, by=by, at=deps.now())
         return Answer(HTTPStatus.OK, json_text(_view(deps, instance_id, revoked)), {})
 
     return await once(deps, keyed(request, tenant_id, idempotency_key, b""), work)

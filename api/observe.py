@@ -113,7 +113,7 @@ class _Answered:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status = int(message["status"])
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._request_id
             for name, value in SAFE_HEADERS.items():

@@ -150,6 +150,11 @@ def _changes(data: Mapping[str, Any]) -> str:
     )
 
 
+def _by(data: Mapping[str, Any], name: str = "changedBy") -> str:
+    """Who did it; nothing where an earlier version recorded the event without saying so."""
+    return f", by {data[name]}" if data.get(name) else ""
+
+
 def _shown(value: object) -> str:
     return "none" if value is None else str(value)
 
@@ -161,9 +166,9 @@ CHANGED = {
     "coldStartSeconds": "seconds of a cold start",
 }
 WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    events.POOL_REGISTERED: lambda data: f"registered as {data['state']}",
-    events.POOL_STATE_CHANGED: lambda data: f"{data['fromState']} → {data['toState']}",
-    events.POOL_CHANGED: lambda data: f"changed: {_changes(data)}",
+    events.POOL_REGISTERED: lambda data: f"registered as {data['state']}{_by(data, 'registeredBy')}",
+    events.POOL_STATE_CHANGED: lambda data: f"{data['fromState']} → {data['toState']}{_by(data)}",
+    events.POOL_CHANGED: lambda data: f"changed: {_changes(data)}{_by(data)}",
     events.POOL_DRAINED: lambda data: "drained: it holds nothing any more",
     events.MODEL_WARMED: lambda data: f"{data['model']} loaded, {data['vramGb']} GB",
     events.MODEL_EVICTED: lambda data: f"{data['model']} unloaded: {str(data['reason']).replace('_', ' ')}",

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from api import problems
-from api.deps import Deps, PoolPath, Tenant, Uses
+from api.deps import Deps, PoolPath, Tenant, Uses, actor_of
 from api.idempotency import IdempotencyKey, keyed, once
 from api.launching import NOT_STARTED, START_SECONDS
 from api.pool_answers import Teller
@@ -140,7 +140,9 @@ async def change_pool(
 
     async def work(connection: Connection) -> Answer:
         version = await _version(connection, tenant_id, pool_id, if_match)
-        done = await pool_life.change(connection, tenant_id, pool_id, wanted, version, at=deps.now())
+        done = await pool_life.change(
+            connection, tenant_id, pool_id, wanted, version, by=actor_of(request), at=deps.now()
+        )
         return await _answer(connection, deps, tenant_id, pool_id, done)
 
     async def after(answer: Answer) -> Answer:
@@ -164,7 +166,7 @@ async def activate_pool(
 ) -> Response:
     """Let a draft pool take units."""
     key = keyed(request, tenant_id, idempotency_key, (if_match or "").encode())
-    return await _step(deps, tenant_id, pool_id, PoolAction.ACTIVATE, if_match, key=key)
+    return await _step(deps, tenant_id, pool_id, PoolAction.ACTIVATE, if_match, key=key, by=actor_of(request))
 
 
 @router.post("/{poolId}/drain", response_model=PoolDetail)
@@ -179,7 +181,7 @@ async def drain_pool(
 ) -> Response:
     """Stop new units of an active pool, and let what it holds move elsewhere."""
     key = keyed(request, tenant_id, idempotency_key, (if_match or "").encode())
-    return await _step(deps, tenant_id, pool_id, PoolAction.DRAIN, if_match, key=key)
+    return await _step(deps, tenant_id, pool_id, PoolAction.DRAIN, if_match, key=key, by=actor_of(request))
 
 
 @router.post("/{poolId}/resume", response_model=PoolDetail)
@@ -194,7 +196,7 @@ async def resume_pool(
 ) -> Response:
     """Let a pool that drains take units again; its drain ends."""
     key = keyed(request, tenant_id, idempotency_key, (if_match or "").encode())
-    return await _step(deps, tenant_id, pool_id, PoolAction.RESUME, if_match, key=key)
+    return await _step(deps, tenant_id, pool_id, PoolAction.RESUME, if_match, key=key, by=actor_of(request))
 
 
 @router.post("/{poolId}/retire", response_model=PoolDetail)
@@ -209,15 +211,17 @@ async def retire_pool(
 ) -> Response:
     """End the life of a pool that drains. Refused while it holds anything."""
     key = keyed(request, tenant_id, idempotency_key, (if_match or "").encode())
-    return await _step(deps, tenant_id, pool_id, PoolAction.RETIRE, if_match, key=key)
+    return await _step(deps, tenant_id, pool_id, PoolAction.RETIRE, if_match, key=key, by=actor_of(request))
 
 
 async def _step(
-    deps: Deps, tenant_id: str, pool_id: str, action: PoolAction, if_match: str | None, *, key: Any
+    deps: Deps, tenant_id: str, pool_id: str, action: PoolAction, if_match: str | None, *, key: Any, by: str
 ) -> Response:
     async def work(connection: Connection) -> Answer:
         version = await _version(connection, tenant_id, pool_id, if_match)
-        done = await pool_life.take_step(connection, tenant_id, pool_id, action, version, at=deps.now())
+        done = await pool_life.take_step(
+            connection, tenant_id, pool_id, action, version, by=by, at=deps.now()
+        )
         return await _answer(connection, deps, tenant_id, pool_id, done)
 
     async def after(answer: Answer) -> Answer:

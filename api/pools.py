@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from api import problems
-from api.deps import Deps, Tenant, Uses
+from api.deps import Deps, Tenant, Uses, actor_of
 from api.idempotency import IdempotencyKey, keyed, once
 from api.paging import PageQuery, after_of, cut, listing_key
 from api.pool_answers import Teller
@@ -292,7 +292,7 @@ async def register_pool(
         new = await registry.register_pools(connection, [facts], PoolState.DRAFT)
         if new:
             await registry.set_endpoint(connection, tenant_id, facts.pool_id, registration.endpoint_ref)
-            await _announce_registered(connection, facts)
+            await _announce_registered(connection, facts, actor_of(request))
         pool = await registry.find_pool(connection, tenant_id, facts.pool_id)
         (view,) = await pool_views(connection, deps, tenant_id, [pool])
         headers = {"ETag": etag(pool.version), "Location": f"{router.prefix}/{pool.pool_id}"}
@@ -301,7 +301,7 @@ async def register_pool(
     return await once(deps, keyed(request, tenant_id, idempotency_key, await request.body()), work)
 
 
-async def _announce_registered(connection: Connection, facts: PoolFacts) -> None:
+async def _announce_registered(connection: Connection, facts: PoolFacts, by: str) -> None:
     payload = ComputePoolRegistered(
         pool_id=facts.pool_id,
         tenant_id=facts.tenant_id,
@@ -313,6 +313,7 @@ async def _announce_registered(connection: Connection, facts: PoolFacts) -> None
         size=facts.size,
         purchase_model=facts.purchase_model,
         group_id=facts.group_id,
+        registered_by=by,
     )
     await outbox.add_event(connection, payload, once=facts.pool_id)
 

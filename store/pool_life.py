@@ -97,9 +97,13 @@ async def take_step(
     action: PoolAction,
     expected_version: int | None,
     *,
+    by: str,
     at: datetime,
 ) -> Stepped | Refusal:
-    """Take one step in the life of a pool, with its event; `UnknownPool` where there is none."""
+    """Take one step in the life of a pool, with its event that says `by` whom.
+
+    Raises `UnknownPool` where there is none.
+    """
     pool, held = await locked(connection, tenant_id, pool_id)
     refused = _refused(pool, held, expected_version)
     after = refused or step(pool_id, pool.state, action, held)
@@ -112,7 +116,7 @@ async def take_step(
         since = at if after is PoolState.DRAINING else None
         values |= {"draining_since": since, "drained_at": None}
     stepped = Stepped(pool.state, await _write(connection, pool, values))
-    await _announce_step(connection, stepped)
+    await _announce_step(connection, stepped, by)
     return stepped
 
 
@@ -123,6 +127,7 @@ async def change(
     wanted: Mapping[str, object],
     expected_version: int | None,
     *,
+    by: str,
     at: datetime,
 ) -> Stepped | Refusal:
     """Change what is no fact of a pool; a change that changes nothing leaves its version as it is.
@@ -149,7 +154,7 @@ async def change(
     after_it = await _write(connection, pool, values)
     if "endpoint_ref" in values:
         await models.doubt(connection, PoolName(tenant_id, pool_id), at)
-    await _announce_change(connection, pool, after_it)
+    await _announce_change(connection, pool, after_it, by)
     return Stepped(pool.state, after_it)
 
 
@@ -205,7 +210,7 @@ async def _write(connection: Connection, pool: Pool, values: Mapping[str, Any]) 
     return await find_pool(connection, pool.tenant_id, pool.pool_id)
 
 
-async def _announce_step(connection: Connection, stepped: Stepped) -> None:
+async def _announce_step(connection: Connection, stepped: Stepped, by: str) -> None:
     """One event per version: the version changes with every step, so no step has the id of another."""
     pool = stepped.pool
     payload = ComputePoolStateChanged(
@@ -214,11 +219,12 @@ async def _announce_step(connection: Connection, stepped: Stepped) -> None:
         from_state=stepped.before,
         to_state=pool.state,
         version=pool.version,
+        changed_by=by,
     )
     await outbox.add_event(connection, payload, once=f"{pool.pool_id}/{pool.version}")
 
 
-async def _announce_change(connection: Connection, before: Pool, after: Pool) -> None:
+async def _announce_change(connection: Connection, before: Pool, after: Pool, by: str) -> None:
     """What people changed, by name, with the value before and after: one event per version."""
     changes = tuple(
         Change(name=to_camel(name), old=_plain(getattr(before, name)), new=_plain(getattr(after, name)))
@@ -226,7 +232,11 @@ async def _announce_change(connection: Connection, before: Pool, after: Pool) ->
         if getattr(before, name) != getattr(after, name)
     )
     payload = ComputePoolChanged(
-        pool_id=after.pool_id, tenant_id=after.tenant_id, version=after.version, changes=changes
+        pool_id=after.pool_id,
+        tenant_id=after.tenant_id,
+        version=after.version,
+        changes=changes,
+        changed_by=by,
     )
     await outbox.add_event(connection, payload, once=f"{after.pool_id}/{after.version}")
 

@@ -53,8 +53,11 @@ EXAMPLES: tuple[Payload, ...] = (
         size="m",
         purchase_model="guaranteed",
         group_id="eu-north-h1-a3",
+        registered_by="ada",
     ),
-    ComputePoolStateChanged(tenant_id=TENANT, pool_id=POOL, from_state="draft", to_state="active", version=2),
+    ComputePoolStateChanged(
+        tenant_id=TENANT, pool_id=POOL, from_state="draft", to_state="active", version=2, changed_by="ada"
+    ),
     ComputePoolChanged(
         tenant_id=TENANT,
         pool_id=POOL,
@@ -63,6 +66,7 @@ EXAMPLES: tuple[Payload, ...] = (
             Change(name="pricePerHourUsd", old="3.100000", new="2.900000"),
             Change(name="coldStartSeconds", old=0, new=90),
         ),
+        changed_by="grace",
     ),
     ComputePoolDrained(
         tenant_id=TENANT,

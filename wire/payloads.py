@@ -47,6 +47,7 @@ PoolId = Annotated[str, Field(min_length=1, max_length=63, description="unique w
 WorkloadId = Annotated[str, Field(min_length=1, max_length=255)]
 Model = Annotated[str, Field(min_length=1, max_length=255, description="the model's name at its endpoint")]
 InstanceId = Annotated[str, Field(min_length=1, max_length=63, description="the id of the server")]
+Actor = Annotated[str, Field(min_length=1, description="the subject of whoever did it")]
 Count = Annotated[int, Field(ge=0)]
 Version = Annotated[int, Field(ge=1)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -110,6 +111,7 @@ class ComputePoolRegistered(Payload):
     purchase_model: PurchaseWord
     group_id: str
     state: StateWord = "draft"
+    registered_by: Actor | None = None
 
 
 class ComputePoolStateChanged(Payload):
@@ -121,6 +123,7 @@ class ComputePoolStateChanged(Payload):
     from_state: StateWord
     to_state: StateWord
     version: Version
+    changed_by: Actor | None = None
 
 
 class Change(BaseModel):
@@ -143,6 +146,7 @@ class ComputePoolChanged(Payload):
     pool_id: PoolId
     version: Version
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
+    changed_by: Actor | None = None
 
 
 class ComputePoolDrained(Payload):
@@ -234,7 +238,7 @@ class NodeRevoked(Payload):
     partition_id: str
     workload_id: WorkloadId
     revoked_at: datetime
-    revoked_by: Annotated[str, Field(min_length=1, description="the subject of whoever did it")]
+    revoked_by: Actor
 
 
 class NodeLifecycle(Payload):

@@ -58,7 +58,7 @@ class Drainer:
     async def step(self, action: PoolAction, version: int | None = None) -> Stepped | Refusal:
         async with self.estate.engine.begin() as connection:
             at = self.estate.clock()
-            return await pool_life.take_step(connection, TENANT, POOL, action, version, at=at)
+            return await pool_life.take_step(connection, TENANT, POOL, action, version, by="ada", at=at)
 
     async def look(self, told_since: Any = None, engine: Engine | None = None) -> DrainLooked:
         over = engine or self.estate.engine

@@ -41,7 +41,9 @@ async def loader(engine: Engine, servers: tuple[Served, Served]) -> AsyncIterato
 
 async def moved(loader: Loader, url: str | None) -> None:
     async with loader.engine.begin() as connection:
-        done = await pool_life.change(connection, *NAME, {"endpoint_ref": url}, None, at=loader.clock())
+        done = await pool_life.change(
+            connection, *NAME, {"endpoint_ref": url}, None, by="ada", at=loader.clock()
+        )
     assert isinstance(done, Stepped)
 
 

@@ -129,13 +129,15 @@ async def test_a_pool_is_drained_through_its_own_life(estate: Estate) -> None:
     """The registry's step is what the next decision sees, and resuming opens the pool again."""
     placer = await running(estate)
     async with estate.engine.begin() as connection:
-        done = await pool_life.take_step(connection, TENANT, POOL, PoolAction.DRAIN, 1, at=estate.clock())
+        done = await pool_life.take_step(
+            connection, TENANT, POOL, PoolAction.DRAIN, 1, by="ada", at=estate.clock()
+        )
     assert isinstance(done, Stepped)
     assert (done.before, done.pool.state, done.pool.version) == ("active", "draining", 2)
     await placer.decide()
     assert POOL not in await placer.held()
     async with estate.engine.begin() as connection:
-        await pool_life.take_step(connection, TENANT, POOL, PoolAction.RESUME, 2, at=estate.clock())
+        await pool_life.take_step(connection, TENANT, POOL, PoolAction.RESUME, 2, by="ada", at=estate.clock())
     await placer.give_back()
     await placer.place(30)
     assert POOL in await placer.held()

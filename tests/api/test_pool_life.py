@@ -195,6 +195,7 @@ async def test_a_change_is_told_with_the_values_before_and_after(door: Door) -> 
                 {"name": "pricePerHourUsd", "old": price, "new": "0.400000"},
                 {"name": "endpointRef", "old": None, "new": "https://pool.example/v1"},
             ],
+            "changedBy": "ada",
         }
     ]
 

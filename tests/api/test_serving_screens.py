@@ -94,7 +94,11 @@ async def test_pools_are_filtered_by_what_a_router_asks_for(
 async def test_a_pool_tells_its_history(read_scene: Scene) -> None:
     page = await shown(read_scene.door, "/ui/pools/gpu-new")
     told = [one.text for one in page.all("span") if one.attributes.get("class") == "told"]
-    assert told == ["draft → active", "changed: USD per hour 0.350000 → 2.500000", "registered as draft"]
+    assert told == [
+        "draft → active, by ada",
+        "changed: USD per hour 0.350000 → 2.500000, by ada",
+        "registered as draft, by ada",
+    ]
     loads = [" ".join(one.text.split()) for one in page.all("tr") if MODEL in one.text]
     assert sorted(loads) == [
         f"{MODEL} failed - a placement 70 GB 5 min ago the endpoint answered 500",

@@ -109,7 +109,11 @@ def test_a_change_names_what_may_change() -> None:
 def test_what_a_pool_is_fits_into_its_registration() -> None:
     pool = facts()
     said = ComputePoolRegistered(
-        **{name: getattr(pool, name) for name in ComputePoolRegistered.model_fields if name != "state"}
+        **{
+            name: getattr(pool, name)
+            for name in ComputePoolRegistered.model_fields
+            if name in type(pool).model_fields
+        }
     )
     assert said.document()["securityBoundary"] == pool.security_boundary.value
     assert said.key == pool.pool_id

@@ -33,7 +33,7 @@ async def test_lost_drains_of_every_tenant_are_started_once(
         async with estate.engine.begin() as connection:
             for pool in (LOST, DONE):
                 await pool_life.take_step(
-                    connection, tenant_id, pool, PoolAction.DRAIN, None, at=estate.clock()
+                    connection, tenant_id, pool, PoolAction.DRAIN, None, by="ada", at=estate.clock()
                 )
     await estate.rows("UPDATE pools SET drained_at = :at WHERE pool_id = :p", p=DONE, at=estate.clock())
     handles = [client.get_workflow_handle(pool_drain_workflow_id(one, LOST)) for one in TENANTS]

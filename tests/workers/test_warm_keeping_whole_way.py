@@ -138,7 +138,7 @@ async def test_the_models_of_a_pool_from_its_profile_to_its_drain(kept: Kept) ->
     kept.loader.served.admin("forget", {"model": "a:20gb"})
     await kept.has("b:10gb", "a:20gb")
     async with kept.loader.engine.begin() as connection:
-        await pool_life.take_step(connection, *NAME, PoolAction.DRAIN, None, at=datetime.now(UTC))
+        await pool_life.take_step(connection, *NAME, PoolAction.DRAIN, None, by="ada", at=datetime.now(UTC))
     await kept.client.get_workflow_handle(warm_keep_workflow_id(*NAME)).signal("wanted")
 
     async def is_over() -> bool:
