@@ -17,7 +17,7 @@ from agent.drain.plain import strike
 from agent.drain.ports import DrainDriver, Record, SaysWhatItTold
 from agent.drain_record import Drain, DrainRecord, Phase, Route
 from agent.metrics import AgentMetrics
-from agent.verifier import Left, Verifier, edge
+from agent.verifier import EDGE_SECONDS, Left, Verifier, edge
 from wire.bundle import DrainOrders, DrainSignal
 from wire.lifecycle import EventType
 
@@ -120,7 +120,7 @@ class Executor:
             writing.append(self._kept.save)
         await asyncio.gather(*(step() for step in writing))
         if not repeated or self._harmless_twice():
-            await self._signal()
+            await self._signal_somebody()
             # A signal that failed found nothing, which does not mean that nothing is there.
             if isinstance(self._driver, SaysWhatItTold) and (told := self._driver.told()):
                 await self._verifier.saw(told, self._driver)
@@ -155,7 +155,15 @@ class Executor:
         remaining = timedelta(seconds=max(0.0, self._deadline.remaining_seconds()))
         await self._driver.cordon(self._drain.owner, self._around.clock.wall() + remaining + MARK_OUTLIVES)
 
-    async def _signal(self) -> None:
+    async def _signal_somebody(self) -> None:
+        """Again while nobody could be told, since nobody could say what runs: it is not told then."""
+        while not await self._signal():
+            if self._deadline.remaining_seconds() <= EDGE_SECONDS + RETRY_SECONDS:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _signal(self) -> bool:
+        """Whether the work was told; False when nobody knows of any and some may be there."""
         orders = self._cut_orders()
         if self._drain.route is Route.DRIVER:
             try:
@@ -168,15 +176,17 @@ class Executor:
                 self._kept.advance(route=Route.LOCAL)
                 await self._kept.save()
             else:
-                return
+                return True
         try:
             await bounded(self._local.signal(orders, self._deadline), SIGNAL_LIMIT_SECONDS)
+            return True
         except Exception as error:
             log.warning(
                 "the local path did not signal: %s; processes are signalled directly", describe(error)
             )
             left = await self._verifier.look(self._local, self._driver)
             strike(left.work or (), orders.signal)
+            return left.work is not None
 
     async def _signal_again(self) -> None:
         """After a restart: only a driver that has signalled asks again for what a budget holds back."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.drain.processes import cgroup_pids
+from agent.drain.processes import cgroup_pids, raise_without_means
 
 CGROUPS = Path("/sys/fs/cgroup")
 # A pod's group lies at most this deep below the root, under either of the kubelet's two drivers.
@@ -20,7 +20,10 @@ Processes = Mapping[str, tuple[int, ...]]
 
 
 def processes_of_pods(root: Path = CGROUPS) -> Processes:
-    """The processes of each pod that has any, by the pod's uid, from the kernel's control groups."""
+    """The processes of each pod that has any, by the pod's uid, from the kernel's control groups.
+
+    OSError when nothing can be looked at now.
+    """
     found = {}
     for group in _groups(root):
         named = GROUP.search(group.name)
@@ -42,5 +45,6 @@ def _groups(root: Path) -> Iterable[Path]:
 def _folders(folder: Path) -> list[Path]:
     try:
         return sorted(entry for entry in folder.iterdir() if entry.is_dir())
-    except OSError:
+    except OSError as error:
+        raise_without_means(error)
         return []

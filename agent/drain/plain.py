@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agent.drain.ports import Deadline, Ending, Work
-from agent.drain.processes import Process, catches, cgroup_pids, family, look, running, send
+from agent.drain.processes import (
+    Everyone,
+    Process,
+    catches,
+    cgroup_pids,
+    look,
+    raise_without_means,
+    running,
+    send,
+)
 from wire.bundle import DrainOrders, DrainSignal
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SYSTEM_SLICE = "system.slice"
-MOST_PID_FILES = 256
+MOST_PID_FILES = 2048
 # A process that forks faster than it is killed is met again; each round leaves less time to fork.
 KILL_ROUNDS = 5
 KILL_PAUSE_SECONDS = 0.02
@@ -42,11 +51,10 @@ class PlainWork:
         self._members: dict[str, tuple[Process, ...]] = {}
 
     def find(self) -> dict[Work, tuple[Process, ...]]:
-        """What runs now, with its processes."""
+        """What runs now, with its processes. OSError when nothing can be looked at now."""
         found = [self._of_cgroup("unit", name, f"{SYSTEM_SLICE}/{name}") for name in self._places.units]
         found += [self._of_cgroup("cgroup", name, name) for name in self._places.cgroups]
-        paths = sorted(path for pattern in self._places.pid_files for path in glob(pattern))
-        found += [("pid_file", path, self._of_pid_file(path)) for path in paths[:MOST_PID_FILES]]
+        found += [("pid_file", path, members) for path, members in self._of_pid_files().items()]
         return {
             Work(kind, name, tuple(one.pid for one in processes)): processes
             for kind, name, processes in found
@@ -68,14 +76,17 @@ class PlainWork:
     def _of_cgroup(self, kind: str, name: str, folder: str) -> tuple[str, str, tuple[Process, ...]]:
         return kind, name, running(cgroup_pids(self._places.cgroup_root / folder))
 
-    def _of_pid_file(self, path: str) -> tuple[Process, ...]:
-        leader = self._leader(path)
-        known = self._members.get(path, ())
-        if leader is None and not known:
-            return ()
-        members = family(leader, known)
-        self._members[path] = members
-        return members
+    def _of_pid_files(self) -> dict[str, tuple[Process, ...]]:
+        """By path, those too whose file is gone while they run: a program takes it away before it ends."""
+        paths = {path for pattern in self._places.pid_files for path in glob(pattern)}
+        leaders = {path: self._leader(path) for path in sorted(paths | self._members.keys())[:MOST_PID_FILES]}
+        if not self._members and not any(leaders.values()):
+            return {}
+        everyone = Everyone()
+        found = {path: everyone.family(one, self._members.get(path, ())) for path, one in leaders.items()}
+        self._members = {path: members for path, members in found.items() if members}
+        self._leaders = {path: one for path, one in self._leaders.items() if path in leaders}
+        return self._members
 
     def _leader(self, path: str) -> Process | None:
         """Whom the file names, unless the pid went to somebody else since the file was first read."""
@@ -184,5 +195,8 @@ def _read_pid_file(path: str) -> tuple[int, int, int | None] | None:
             words = file.read(64).split()
             written = Path(path).stat().st_mtime_ns
         return written, int(words[0]), int(words[1]) if len(words) > 1 else None
-    except (OSError, ValueError, IndexError):
+    except OSError as error:
+        raise_without_means(error)
+        return None
+    except (ValueError, IndexError):
         return None

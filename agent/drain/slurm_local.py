@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agent.drain.ports import Deadline, SchedulerUnreachable, Work
-from agent.drain.processes import PROC, catches, running, send
+from agent.drain.processes import PROC, catches, raise_without_means, running, send
 from wire.bundle import DrainOrders
 
 KIND = "job"
@@ -30,7 +30,10 @@ Jobs = Mapping[str, tuple[int, ...]]
 
 
 def processes_of_jobs(node: str) -> Jobs:
-    """The processes of each job on this node that has any, by the job's id."""
+    """The processes of each job on this node that has any, by the job's id.
+
+    OSError when nothing can be looked at now.
+    """
     found: dict[str, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit() and (job := _job_of(entry, node.encode())):
@@ -46,7 +49,8 @@ def _job_of(entry: Path, node: bytes) -> str | None:
         if grouped is not None:
             return grouped[1].decode()
         words = (entry / "environ").read_bytes().split(b"\0")
-    except OSError:
+    except OSError as error:
+        raise_without_means(error)
         return None
     if NODE + node not in words:
         return None

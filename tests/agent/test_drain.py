@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -277,3 +278,41 @@ def test_a_bundle_whose_file_is_corrupt_is_replaced_by_the_one_before(tmp_path: 
         until(lambda: work.said("SIGTERM"))
         finished(one)
         assert one.story() == ORDINARY
+
+
+EXHAUST = """
+import os, resource, threading, time
+flag = os.path.join(os.environ["SCO_AGENT_RUN_DIR"], "exhaust")
+
+def exhaust():
+    while not os.path.exists(flag):
+        time.sleep(0.02)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    held = []
+    while os.path.exists(flag):
+        try:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            time.sleep(0.005)
+    for one in held:
+        os.close(one)
+
+threading.Thread(target=exhaust, daemon=True).start()
+"""
+
+
+def test_an_agent_without_file_descriptors_does_not_take_its_work_to_be_gone(tmp_path: Path) -> None:
+    with node(tmp_path / "n") as one:
+        work = one.work("ignores")
+        one.start(prelude=EXHAUST)
+        draining(one, letter(notice(one.instance_id, 8)))
+        until(lambda: one.phase() == "signalled")
+        flag = one.folder / "run" / "exhaust"
+        flag.touch()
+        until(lambda: "Too many open files" in one.log())
+        time.sleep(2)
+        assert work.runs
+        flag.unlink()
+        finished(one)
+        assert not work.runs
+        assert one.story() == ["notice", "signalled", "overrun", "work_ended"]

@@ -179,6 +179,18 @@ async def bench(folder: Path, driver: Driver, **limits: float) -> AsyncIterator[
         await one.kept.close()
 
 
+async def test_work_that_nobody_could_see_is_told_as_soon_as_somebody_can(tmp_path: Path) -> None:
+    local = Driver("kubernetes", fails="signal left")
+    driver = Scheduler(local, fails="cordon left")
+    async with bench(tmp_path, driver) as one:
+        one.begin(notice("i-1", 30))
+        await one.until(lambda: local.asked.count("signal") > 1)
+        assert one.told.story == ["notice"]
+        local.mend()
+        await one.finished()
+        assert one.told.story == ["notice", "signalled", "drained"]
+
+
 async def test_a_scheduler_that_answers_is_the_only_one_asked(tmp_path: Path) -> None:
     local = Driver("kubernetes")
     driver = Scheduler(local)

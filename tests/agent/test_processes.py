@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
 
+import pytest
+
+from agent.drain import plain, processes
 from agent.drain.plain import PlainPlaces, PlainWork, plain_driver
 from agent.drain.processes import Process, cgroup_pids, look, running, send
 from tests.agent.rig import Workload, until
@@ -72,3 +76,56 @@ def test_neither_the_agent_nor_the_first_process_is_ever_work() -> None:
     assert running((0, 1, os.getpid(), 2**30)) == ()
     assert look(2**30) is None
     assert not send(Process(2**30, 1), signal.SIGKILL)
+
+
+def test_one_look_at_all_processes_serves_however_many_pid_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        for number in range(300):
+            (tmp_path / f"{number}.pid").write_text(f"{work.process.pid}\n")
+        looks: list[processes.Everyone] = []
+
+        def everyone() -> processes.Everyone:
+            looks.append(processes.Everyone())
+            return looks[-1]
+
+        monkeypatch.setattr(plain, "Everyone", everyone)
+        assert len(PlainWork(PlainPlaces(pid_files=(str(tmp_path / "*.pid"),))).find()) == 301
+        assert len(looks) == 1
+    finally:
+        work.close()
+
+
+def test_work_that_takes_its_pid_file_away_before_it_ends_is_not_taken_to_be_gone(tmp_path: Path) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        found = PlainWork(PlainPlaces(pid_files=(str(tmp_path / "*.pid"),)))
+        (before,) = found.find()
+        work.pid_file.unlink()
+        assert tuple(found.find()) == (before,)
+    finally:
+        work.close()
+    assert found.find() == {}
+
+
+@pytest.mark.parametrize("lacks", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_cannot_be_looked_at_is_not_taken_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: int
+) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        found = PlainWork(PlainPlaces(pid_files=(str(tmp_path / "*.pid"),)))
+        assert found.find()
+
+        def lacking(path: str) -> bytes:
+            raise OSError(lacks, os.strerror(lacks))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(processes, "_read", lacking)
+            with pytest.raises(OSError, match=os.strerror(lacks)):
+                found.find()
+        assert found.find()
+    finally:
+        work.close()
