@@ -27,6 +27,8 @@ CONFIRM_SECONDS = 1.0
 TIMES, MOMENT_SECONDS = 3, 0.2
 # Beside the file: what belongs to one instance. Whom to believe holds for all; bundles and keys name theirs.
 OF_ONE = ("drain.json", "bus.creds", "spool.db", "spool.db-wal", "spool.db-shm", "spool.db-journal")
+# Who believed to be that one, as long as the provider was silent, may have gone on with its drain.
+IN_RUN = ("drain.json", "deadline")
 log = logging.getLogger("sco.agent")
 
 
@@ -37,6 +39,7 @@ class Instance:
         clock = SystemClock()
         self._set = settings.instance_id
         self._file = settings.state_dir / INSTANCE_FILE
+        self._run_dir = settings.run_dir
         self._metadata = Metadata(settings.metadata_url, clock, ProviderClock(clock), lambda: None)
 
     async def find(self) -> str:
@@ -61,8 +64,11 @@ class Instance:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if kept is not None:
                 log.warning("this disk was that of instance %s, this is %s", kept, instance_id)
-                for name in OF_ONE:
-                    (self._file.parent / name).unlink(missing_ok=True)
+                left = [self._file.parent / name for name in OF_ONE] + [
+                    self._run_dir / name for name in IN_RUN
+                ]
+                for path in left:
+                    path.unlink(missing_ok=True)
             write_atomic(self._file, f"{instance_id}\n".encode())
         except OSError as error:
             log.warning("%s cannot be written: %s", self._file, error.strerror)

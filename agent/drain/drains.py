@@ -97,6 +97,9 @@ class Drains:
             self._start(drain)
             # A restart of the machine took the file, and a kill may have come before its last writing.
             self._tell_work()
+        else:
+            # A kill may have come after the last one's end and before its file was taken away.
+            self._later(self._around.file.remove())
         if self._kept.saved.to_uncordon:
             self._to_uncordon.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def test_a_node_finds_out_when_the_provider_answers_at_last(tmp_path: Path) -> N
         assert one.process.wait(30) == 3
         assert f"this is instance {OWN}, not {ANOTHER}" in one.log()
         one.start(prelude=UNSET)
+        one.metadata.letters = [letter(notice(OWN))]
+        until(lambda: one.phase() == "finished")
+
+
+def test_a_drain_of_another_that_was_gone_on_with_ends_when_the_provider_answers(tmp_path: Path) -> None:
+    with node(tmp_path / "another") as another:
+        another.work("ignores")
+        another.start()
+        another.metadata.letters = [letter(notice(another.instance_id, 100))]
+        until(lambda: another.phase() == "signalled")
+        another.stop()
+        kept = json.loads((another.state / "drain.json").read_text())
+    (tmp_path / "own").mkdir()
+    with closing(copied(tmp_path / "own")) as one:
+        one.metadata.mode = "fails"
+        (one.state / "drain.json").write_text(json.dumps(kept | {"boot_id": "another's"}))
+        one.start(prelude=UNSET)
+        until(one.phase)
+        one.metadata.mode = "answers"
+        assert one.process is not None
+        assert one.process.wait(30) == 3
+        one.start(prelude=UNSET)
+        assert one.phase() is None
+        assert not one.deadline_file.exists()
         one.metadata.letters = [letter(notice(OWN))]
         until(lambda: one.phase() == "finished")
 

@@ -108,3 +108,11 @@ def test_an_interrupt_is_never_sent_twice(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert list(pool.map(go, [(1, False), (2, True)])) == [None, None]
+
+
+def test_a_deadline_that_a_killed_agent_left_behind_is_taken_away(tmp_path: Path) -> None:
+    with node(tmp_path / "n") as one:
+        one.deadline_file.parent.mkdir()
+        one.deadline_file.write_text("{}")
+        one.start()
+        until(lambda: not one.deadline_file.exists())
