@@ -78,6 +78,8 @@ RETRY_SOON = {"Retry-After": "2"}
 WHOLE, YES_OR_NO, DECIMAL = "a whole number", "true or false", "a decimal number such as 0.25"
 LIST, OBJECT, MOMENT = "a list", "an object", "a time with its zone, such as 2030-01-31T10:00:00Z"
 ID = "a UUID such as 0b5d2f8e-6a1c-4f7e-9d3b-2c8a4e6f1a90"
+# A rule of ours refused the value, and says in its own sentence what is allowed.
+OUR_SENTENCE = "value_error"
 # What a field takes, by the kind of constraint that refused its value.
 ALLOWED: Mapping[str, str] = {
     "missing": "a value: the field is required",
@@ -103,6 +105,7 @@ ALLOWED: Mapping[str, str] = {
     "too_short": "at least {min_length} of them",
     "too_long": "at most {max_length} of them",
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), OBJECT),
+    OUR_SENTENCE: "{error}",
     **dict.fromkeys(
         ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"), MOMENT
     ),
@@ -190,26 +193,30 @@ def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
         place, why = broken["loc"][-1], broken["ctx"]["error"]
         return Problem(problems.UNREADABLE, f"the body is not JSON: {why} (character {place})")
     told = [field_problem(one) for one in errors[:MAX_ERRORS]]
-    first = told[0]
-    shown_value = "is missing" if first.value is None else f"is {first.value}"
     more = f"; {len(errors) - 1} more in errors" if len(errors) > 1 else ""
-    return Problem(
-        problems.INVALID,
-        f"{first.where} {first.field} {shown_value}; allowed is {first.allowed}{more}",
-        errors=told,
-    )
+    return Problem(problems.INVALID, _sentence(errors[0]["type"], told[0]) + more, errors=told)
+
+
+def _sentence(error_type: str, first: FieldProblem) -> str:
+    place = first.where if first.field == first.where else f"{first.where} {first.field}"
+    if error_type == OUR_SENTENCE:
+        return f"{place}: {first.allowed}"
+    shown_value = "is missing" if first.value is None else f"is {first.value}"
+    return f"{place} {shown_value}; allowed is {first.allowed}"
 
 
 def field_problem(error: Mapping[str, Any]) -> FieldProblem:
     """One error of pydantic with its field, its value and what is allowed."""
     where, *path = [clean(str(part), MAX_VALUE) for part in error["loc"]]
     missing = error["type"] == "missing"
+    ours = error["type"] == OUR_SENTENCE
+    allowed = _allowed(error)
     return FieldProblem(
         field=".".join(path) or where,
         where=where,
         value=None if missing else _value(error.get("input")),
-        allowed=_allowed(error),
-        message=clean(str(error["msg"])),
+        allowed=allowed,
+        message=allowed if ours else clean(str(error["msg"])),
     )
 
 

@@ -210,7 +210,7 @@ def profile_of(profile_id: str, body: ProfileBody) -> WarmProfile:
         text = (
             f"body models names one of {', '.join(sorted(names))} more than once; allowed is each model once"
         )
-        raise Problem(problems.INVALID, text) from None
+        raise Problem(problems.INVALID, text, what_to_do="Name each model once.") from None
 
 
 async def _create(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic.alias_generators import to_camel
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.ids import PLATFORM
@@ -169,7 +170,7 @@ async def _refuse_other_facts(connection: Connection, facts: PoolFacts) -> None:
     known = await find_pool(connection, facts.tenant_id, facts.pool_id)
     priced = {"price_per_hour_usd", "guaranteed_price_per_hour_usd"}
     differing = [
-        name
+        to_camel(name)
         for name in PoolFacts.model_fields
         if name not in priced and getattr(known, name) != getattr(facts, name)
     ]

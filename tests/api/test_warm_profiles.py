@@ -102,6 +102,7 @@ async def test_a_model_stands_once(door: Door) -> None:
     twice = [{"model": "a", "vramGb": 1}, {"model": "a:latest", "vramGb": 2}]
     told = problem(await door.put(CHAT, BODY | {"models": twice}), 422, "invalid_request")
     assert "more than once" in told["detail"]
+    assert told["whatToDo"] == "Name each model once."
 
 
 async def test_profiles_are_listed_in_pages(door: Door) -> None:
