@@ -30,7 +30,7 @@ from api.pools import Price
 from api.problems import Problem
 from api.shapes import Body, View, json_text
 from domain.pool import Name, PoolId, SecurityBoundary
-from domain.serving.models import ModelName
+from domain.serving.models import ModelName, plain_name
 from domain.serving.placing import PlacementOutcome
 from domain.serving.requirements import (
     MAX_REGIONS,
@@ -88,7 +88,8 @@ class ModelPlacementQuery(PageQuery):
 
     @property
     def filter(self) -> PlacementFilter:
-        return PlacementFilter(self.outcome, self.state, self.deployment_id, self.model, self.pool_id)
+        model = None if self.model is None else plain_name(self.model)
+        return PlacementFilter(self.outcome, self.state, self.deployment_id, model, self.pool_id)
 
 
 class ModelPlacementPage(View):
@@ -234,5 +235,5 @@ def _why_not(found: StoredPlacement) -> str:
         return "chose no pool, so it keeps nothing"
     ended = found.ended_at or found.expires_at
     assert ended is not None
-    word = PlacementState.EXPIRED if found.held else found.state
-    return f"{word} at {ended:%Y-%m-%d %H:%M:%S} UTC"
+    verb = "was released" if found.state is PlacementState.RELEASED else "expired"
+    return f"{verb} at {ended:%Y-%m-%d %H:%M:%S} UTC"

@@ -200,6 +200,8 @@ async def test_placements_are_listed_newest_first_in_pages(door: Door, serving: 
         ({"outcome": "policy_denied"}, 1),
         ({"deploymentId": "assistant", "state": "released"}, 1),
         ({"model": "qwen"}, 0),
+        ({"model": MODEL}, 3),
+        ({"model": f"{MODEL}:latest"}, 3),
         ({"poolId": "cloud-a"}, 2),
     ],
 )
