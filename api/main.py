@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import structlog
 import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
-from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -23,10 +20,11 @@ from temporalio.service import RPCError
 from activities.bundle_key_choice import bundle_keys_of
 from activities.command_help import answer_help
 from activities.logs import configure_logs
-from activities.node_settings import NodeFileRefused, read_node_settings
-from activities.policy_file import PolicyFile, PolicyRefused
+from activities.node_settings import read_node_settings
+from activities.policy_file import PolicyFile
 from activities.secrets.openbao import OpenBaoSecrets
-from activities.secrets.settings import SecretsFileRefused, read_secrets_settings
+from activities.secrets.settings import read_secrets_settings
+from activities.starting import refusals_told, settings_of
 from api.app import create_app
 from api.deps import Deps
 from api.node_plane import NodePlane, node_plane
@@ -36,7 +34,6 @@ from api.sign_in.keys import IssuerKeys
 from api.sign_in.setup import SignIn, screens_of
 from api.sign_in.tokens import TokenVerifier
 from api.temporal_starter import TemporalStarter
-from domain.intake.words import clean
 from store.engine import Engine, create_engine
 from store.roles import TENANT_ROLE, WrongRole, require_role
 
@@ -46,11 +43,6 @@ MAX_CONNECTIONS = 10_000
 STOP_SECONDS = 20
 ROLE_SECONDS = 2.0
 LOOPBACK = "127.0.0.1"
-MISSING = {
-    "database_url": "give the postgresql:// address of the database",
-    "oidc_issuer": "give the address of the OpenID issuer whose tokens say who asks; nobody else is let in",
-    "oidc_audience": "give the audience that tokens for this service are made out for, for example sco-api",
-}
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = structlog.get_logger("api")
 
@@ -58,26 +50,10 @@ log = structlog.get_logger("api")
 def main() -> None:
     """Serve until a signal. Ends with 2 and a sentence per setting that is wrong."""
     answer_help("sco-api", "The front door: REST and the screens.", ApiSettings)
-    try:
-        settings = ApiSettings()
-    except ValidationError as error:
-        print(_refusal(error), file=sys.stderr)
-        sys.exit(2)
+    settings = settings_of("sco-api", ApiSettings)
     configure_logs()
-    try:
+    with refusals_told("sco-api"):
         uvloop.run(serve(settings))
-    except WrongRole as error:
-        print(f"sco-api: SCO_DATABASE_URL: {error}", file=sys.stderr)
-        sys.exit(2)
-    except PolicyRefused as error:
-        print(f"sco-api: SCO_POLICY_FILE: {error}", file=sys.stderr)
-        sys.exit(2)
-    except SecretsFileRefused as error:
-        print(f"sco-api: SCO_SECRETS_FILE: {error}", file=sys.stderr)
-        sys.exit(2)
-    except NodeFileRefused as error:
-        print(f"sco-api: SCO_NODE_FILE: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 async def serve(settings: ApiSettings) -> None:
@@ -212,21 +188,6 @@ def reachability(client: Client) -> Callable[[], Awaitable[bool]]:
             return False
 
     return reachable
-
-
-def _refusal(error: ValidationError) -> str:
-    """One line per wrong setting, by the name of its variable; a secret's value is not repeated."""
-    return "\n".join(
-        f"sco-api: {_told(dict(one))}" for one in error.errors(include_url=False, include_input=False)
-    )
-
-
-def _told(one: dict[str, Any]) -> str:
-    if not one["loc"]:
-        return clean(one["msg"].removeprefix("Value error, "))
-    field = "_".join(str(part) for part in one["loc"])
-    told = f"is not set: {MISSING[field]}" if one["type"] == "missing" else one["msg"]
-    return f"SCO_{field.upper()}: {clean(told.removeprefix('Value error, '))}"
 
 
 if __name__ == "__main__":

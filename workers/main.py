@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -13,19 +13,17 @@ from typing import Any
 import structlog
 import uvloop
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
-from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
 from activities.command_help import answer_help
 from activities.logs import configure_logs
-from activities.node_settings import NodeFileRefused
-from activities.policy_file import PolicyRefused, read_policy
-from activities.secrets.settings import SecretsFileRefused
+from activities.policy_file import read_policy
+from activities.starting import refusals_told, settings_of
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine
-from store.roles import SERVICE_ROLE, WrongRole, require_role
+from store.roles import SERVICE_ROLE, require_role
 from workers.assemble import (
     CloudFileRefused,
     Wiring,
@@ -47,12 +45,6 @@ from workers.serving import open_serving, serving_chores, serving_worker
 from workers.settings import WorkerSettings
 
 LOOPBACK = "127.0.0.1"
-REFUSED_SETTING: Mapping[type[Exception], str] = {
-    CloudFileRefused: "SCO_CLOUD_FILE",
-    SecretsFileRefused: "SCO_SECRETS_FILE",
-    NodeFileRefused: "SCO_NODE_FILE",
-    WrongRole: "SCO_DATABASE_URL",
-}
 log = structlog.get_logger("worker")
 
 
@@ -153,27 +145,10 @@ def main() -> int:
     """Entry of `sco-worker`: 0 when told to stop, 1 without a service, 2 for wrong settings."""
     answer_help("sco-worker", "A worker: workflows, activities, and the pumps beside them.", WorkerSettings)
     configure_logs()
+    settings = settings_of("sco-worker", WorkerSettings)
     try:
-        settings = WorkerSettings()
-        policy = read_policy(settings.policy_file)
-    except ValidationError as error:
-        for problem in error.errors(include_input=False, include_url=False):
-            name = "_".join(str(part) for part in problem["loc"]).upper()
-            told = (
-                "is not set; see the settings of the workers"
-                if problem["type"] == "missing"
-                else problem["msg"]
-            )
-            print(f"sco-worker: SCO_{name}: {told}", file=sys.stderr)
-        return 2
-    except PolicyRefused as error:
-        print(f"sco-worker: SCO_POLICY_FILE: {error}", file=sys.stderr)
-        return 2
-    try:
-        uvloop.run(_main(settings, policy))
-    except (CloudFileRefused, SecretsFileRefused, WrongRole) as error:
-        print(f"sco-worker: {REFUSED_SETTING[type(error)]}: {error}", file=sys.stderr)
-        return 2
+        with refusals_told("sco-worker", {CloudFileRefused: "SCO_CLOUD_FILE"}):
+            uvloop.run(_main(settings, read_policy(settings.policy_file)))
     except (OSError, OperationalError) as error:
         print(f"sco-worker: a service cannot be reached: {error}", file=sys.stderr)
         return 1

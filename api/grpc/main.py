@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 import structlog
 import uvloop
 from prometheus_client import REGISTRY, start_http_server
-from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -24,29 +23,23 @@ from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.model_placement_start import ModelPlacementStarter
 from activities.model_placing import ModelPlacing
-from activities.policy_file import PolicyFile, PolicyRefused
+from activities.policy_file import PolicyFile
 from activities.secrets.openbao import OpenBaoSecrets
-from activities.secrets.settings import SecretsFileRefused, read_secrets_settings
+from activities.secrets.settings import read_secrets_settings
+from activities.starting import refusals_told, settings_of
 from api.grpc.deadline import bound_statements
 from api.grpc.health import Health
 from api.grpc.reporting import StoreReporting
 from api.grpc.server import SERVICE, GrpcServer
-from api.grpc.settings import GrpcSettings, TlsRefused, told
+from api.grpc.settings import GrpcSettings, TlsRefused
 from api.grpc.workroom import Workroom, workroom
 from api.sign_in.setup import verifier_of
 from store.engine import Engine, create_engine
-from store.roles import TENANT_ROLE, WrongRole, require_role
+from store.roles import TENANT_ROLE, require_role
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 20.0
 LOOK_AGAIN_SECONDS = 1.0
-# What refuses the start, by the setting that is wrong.
-REFUSED: dict[type[Exception], str] = {
-    WrongRole: "SCO_DATABASE_URL",
-    PolicyRefused: "SCO_POLICY_FILE",
-    SecretsFileRefused: "SCO_SECRETS_FILE",
-    TlsRefused: "SCO_GRPC_TLS_CERT",
-}
 log = structlog.get_logger("grpc")
 
 
@@ -54,18 +47,10 @@ def main() -> int:
     """Entry of `sco-grpc`: 0 when told to stop, 1 without an address, 2 for wrong settings or login."""
     answer_help("sco-grpc", "The gRPC door: placements of models and reports of pools.", GrpcSettings)
     configure_logs()
+    settings = settings_of("sco-grpc", GrpcSettings)
     try:
-        settings = GrpcSettings()
-    except ValidationError as error:
-        for line in told(error):
-            print(f"sco-grpc: {line}", file=sys.stderr)
-        return 2
-    try:
-        uvloop.run(_until_signal(settings))
-    except tuple(REFUSED) as error:
-        variable = next(name for kind, name in REFUSED.items() if isinstance(error, kind))
-        print(f"sco-grpc: {variable}: {error}", file=sys.stderr)
-        return 2
+        with refusals_told("sco-grpc", {TlsRefused: "SCO_GRPC_TLS_CERT"}):
+            uvloop.run(_until_signal(settings))
     except (OSError, RuntimeError) as error:
         print(f"sco-grpc: it cannot listen on {settings.address}: {error}", file=sys.stderr)
         return 1

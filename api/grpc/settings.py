@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import grpc
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from api.settings import ApiSettings
 from api.sign_in.addresses import is_loopback
-from domain.intake.words import clean
 
 
 class TlsRefused(ValueError):
@@ -64,18 +63,3 @@ class GrpcSettings(ApiSettings):
 
 def _no_password() -> str:
     raise ValueError("the key has a password")
-
-
-def told(error: ValidationError) -> list[str]:
-    """One line per wrong setting, by the name of its variable; no value is repeated."""
-    lines = []
-    for one in error.errors(include_url=False, include_input=False):
-        said = clean(one["msg"].removeprefix("Value error, "))
-        name = "_".join(str(part) for part in one["loc"]).upper()
-        if not name:
-            lines.append(said)
-        elif one["type"] == "missing":
-            lines.append(f"SCO_{name}: is not set; see the settings of the API for what it is")
-        else:
-            lines.append(f"SCO_{name}: {said}")
-    return lines

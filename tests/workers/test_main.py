@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -91,6 +92,26 @@ def test_a_wrong_cloud_file_is_refused_without_its_values(
     )
     refused(code, said, f"SCO_CLOUD_FILE: {cloud}")
     assert words in said
+
+
+def test_a_wrong_node_file_is_refused_without_its_values(
+    stack: Stack, service_dsn: str, tmp_path: Path
+) -> None:
+    cloud, nodes = tmp_path / "cloud.json", tmp_path / "nodes.json"
+    login = {"username": "sco", "password": SECRET, "project": "sco"}
+    images = {"x86_64": str(UUID(int=1))}
+    cloud.write_text(
+        json.dumps({"auth_url": f"http://{NOBODY}/v3", "regions": ["here"], "images": images} | login)
+    )
+    nodes.write_text(json.dumps({"vendordata_secret": [SECRET]}))
+    code, said = ended(
+        SCO_DATABASE_URL=service_dsn,
+        SCO_TEMPORAL_ADDRESS=stack.temporal_address,
+        SCO_CLOUD_FILE=str(cloud),
+        SCO_NODE_FILE=str(nodes),
+        SCO_REGIONS="here",
+    )
+    refused(code, said, f"SCO_NODE_FILE: {nodes} is refused: api_url: Field required")
 
 
 def test_a_login_that_row_level_security_does_not_bind_is_refused(stack: Stack, dsn: str) -> None:

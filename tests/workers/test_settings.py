@@ -104,7 +104,9 @@ def test_a_process_with_wrong_settings_says_which_and_ends() -> None:
     )
     assert done.returncode == 2
     said = done.stderr.splitlines()
-    assert said[0] == "sco-worker: SCO_DATABASE_URL: is not set; see the settings of the workers"
+    assert (
+        said[0] == "sco-worker: SCO_DATABASE_URL: is not set: give the postgresql:// address of the database"
+    )
     assert [line.split(":")[1].strip() for line in said] == [
         "SCO_DATABASE_URL",
         "SCO_METRICS_PORT",

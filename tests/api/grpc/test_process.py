@@ -21,7 +21,8 @@ from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
-from api.grpc.settings import GrpcSettings, TlsRefused, told
+from activities.starting import told
+from api.grpc.settings import GrpcSettings, TlsRefused
 from lab.issuer import IssuerHandle
 from lab.stack.ports import any_free
 from store.engine import Engine
