@@ -146,9 +146,13 @@ class Identity:
             self._drop(token)
             raise ApiError(f"the registration cannot be used: {describe(error)}") from None
         except ApiError as error:
-            if error.status in WORTHLESS:
-                self._drop(token)
-            raise
+            if error.status not in WORTHLESS:
+                raise
+            self._drop(token)
+            if not await self._is_known_by(key):
+                raise
+            await asyncio.to_thread(self._keep_known, url)
+            return
         if told.instance_id != self._instance_id:
             raise ApiError("the answer to the registration is for another instance")
         await asyncio.to_thread(self._keep_known, url)
@@ -156,6 +160,15 @@ class Identity:
         log.info("this node is known to the control plane as %s", self._instance_id)
         await self._enter(told.bus, bus.seed)
         await self._offer(told.bundle.encode())
+
+    async def _is_known_by(self, key: Ed25519PrivateKey) -> bool:
+        """Whether this key was registered, and the answer lost for longer than the token was good."""
+        self._proof = Signer(self._instance_id, key)
+        try:
+            await self.renew()
+        except OSError:
+            self._proof = None
+        return self.is_known
 
     def _drop(self, token: str) -> None:
         """Leave a token that is worth nothing aside, and wait for another."""

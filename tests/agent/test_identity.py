@@ -177,6 +177,31 @@ async def test_an_answer_that_is_lost_is_asked_for_again_even_after_a_restart(
     assert await door.estate.value("SELECT count(*) FROM node_identities") == 1
 
 
+async def test_an_answer_that_is_lost_for_longer_than_its_token_is_good_locks_nobody_out(
+    live: tuple[Door, str], tmp_path: Path
+) -> None:
+    door, address = live
+    node = Node(tmp_path)
+    node.identity.laid({"token": await token_of(door), "apiUrl": address})
+    ask = node.api.ask
+
+    async def lossy(*given: Any, **named: Any) -> Any:
+        await ask(*given, **named)
+        raise ApiError("the connection broke off")
+
+    node.api.ask = lossy  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="broke off"):
+        await node.identity.register()
+    await door.estate.rows("UPDATE node_tokens SET expires_at = issued_at + interval '1 microsecond'")
+    again = Node(tmp_path)
+    await again.identity.register()
+    assert again.identity.is_known
+    assert "token" not in again.kept()
+    assert (tmp_path / CREDENTIALS).exists()
+    assert await again.identity.fetch(0) is not None
+    assert Node(tmp_path).identity.is_known
+
+
 @pytest.mark.parametrize("restarts", [True, False])
 async def test_a_token_that_was_laid_down_meanwhile_does_not_take_the_place_of_the_one_that_was_sent(
     live: tuple[Door, str], tmp_path: Path, restarts: bool
