@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from activities import bundle_reports, bundling, model_placement_metrics
 from activities.model_placing import ModelPlacing
 from api import (
+    answer_headers,
     audits,
     claims,
     contracts,
@@ -132,6 +133,7 @@ class Described(FastAPI):
                     for status_code in ("422", *REFUSED):
                         content = operation["responses"][status_code]["content"]
                         content[MEDIA_TYPE] = content.pop("application/json")
+                    answer_headers.describe(path, method, operation, REFUSED)
         return super().openapi()
 
 
