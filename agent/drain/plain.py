@@ -16,6 +16,7 @@ from agent.drain.processes import (
     Process,
     catches,
     cgroup_pids,
+    kill,
     look,
     raise_without_means,
     running,
@@ -152,7 +153,7 @@ class PlainDriver:
             for one, processes in found:
                 if not self._kill(one):
                     for process in processes:
-                        send(process, signal.SIGKILL)
+                        kill(process)
             if not found:
                 return
             await asyncio.sleep(KILL_PAUSE_SECONDS)

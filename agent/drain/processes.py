@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,6 +89,19 @@ def send(process: Process, number: signal.Signals) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def kill(process: Process) -> None:
+    """End exactly this process; where it leads a session, with the group that it began.
+
+    The kernel ends a group at once: who forks faster than anybody can look does not get away.
+    """
+    found = look(process.pid)
+    leads = found is not None and found.process == process and found.session == process.pid
+    if leads and process.pid != os.getpgrp():
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    send(process, signal.SIGKILL)
 
 
 def catches(process: Process, number: signal.Signals) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from agent.drain import plain, processes
-from agent.drain.plain import PlainPlaces, PlainWork, plain_driver
+from agent.drain.plain import PlainDriver, PlainPlaces, PlainWork, plain_driver
 from agent.drain.processes import Process, cgroup_pids, look, running, send
 from tests.agent.rig import Workload, until
 from wire.bundle import DrainOrders, DrainPath, DrainSignal
@@ -129,3 +134,48 @@ def test_what_cannot_be_looked_at_is_not_taken_to_be_gone(
         assert found.find()
     finally:
         work.close()
+
+
+FORKS_FOR_EVER = """
+import os, signal, sys, time
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+ends = time.monotonic() + 60
+for _ in range(10):
+    if os.fork() == 0:
+        # A line of processes of which each ends as soon as it has a child.
+        while time.monotonic() < ends:
+            if os.fork():
+                os._exit(0)
+            with open(sys.argv[1], "a") as beats:
+                beats.write(".")
+            time.sleep(0.003)
+while time.monotonic() < ends:
+    os.waitpid(-1, os.WNOHANG)
+    time.sleep(0.01)
+"""
+
+
+def test_work_that_forks_faster_than_anybody_looks_is_ended_as_a_whole(tmp_path: Path) -> None:
+    beats = tmp_path / "beats"
+    work = subprocess.Popen([sys.executable, "-c", FORKS_FOR_EVER, str(beats)], start_new_session=True)
+    try:
+        until(beats.exists)
+        (tmp_path / "work.pid").write_text(f"{work.pid}\n")
+        driver = plain_driver(PlainPlaces(pid_files=(str(tmp_path / "*.pid"),)))
+        asyncio.run(_force_all(driver))
+        assert work.wait(5) == -signal.SIGKILL
+        until(lambda: not _grows(beats), 10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(work.pid, signal.SIGKILL)
+        work.wait(5)
+
+
+async def _force_all(driver: PlainDriver) -> None:
+    await driver.force(await driver.left())
+
+
+def _grows(beats: Path) -> bool:
+    before = beats.stat().st_size
+    time.sleep(0.3)
+    return beats.stat().st_size > before
