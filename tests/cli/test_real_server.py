@@ -51,6 +51,7 @@ from tests.estates import PARTITION, REGION, TENANT, Estate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTRACT = str(EXAMPLES / "contracts" / "orders-daily.yaml")
+HYBRID = str(EXAMPLES / "pools" / "workstation.yaml")
 DECLARED = Path(CONTRACT).read_text()
 LOW_FLOOR = Path(CONTRACT).read_text().replace('floorShare: "0.30"', 'floorShare: "0.10"')
 PODS = str(EXAMPLES / "demand" / "orders-daily-pods.json")
@@ -236,6 +237,13 @@ async def test_pools_are_registered_and_activated(sco: RealSco, tmp_path: Path) 
     assert "is at version 3, not 1" in stale.err
     assert (await sco("retire", "pool", "extra-pool", "--version", "3")).out == "pool extra-pool retired\n"
     assert "extra-pool: retired" in (await sco("describe", "pool", "extra-pool")).out
+
+
+async def test_a_hybrid_pool_is_registered_from_the_example(sco: RealSco) -> None:
+    await sco("apply", "-f", HYBRID)
+    told = (await sco("describe", "pool", "workstation-7")).out
+    assert "workstation-7: draft" in told
+    assert "workstation" in told.partition("kind")[2].splitlines()[0]
 
 
 async def test_a_contract_file_declares_how_the_work_ends(sco: RealSco, tmp_path: Path) -> None:

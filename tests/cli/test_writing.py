@@ -112,6 +112,25 @@ class TestApply:
         assert api.calls == []
 
 
+class TestApplyPools:
+    def test_a_document_says_the_kind_of_its_pool_beside_its_own(
+        self, sco: Sco, api: FakeApi, tmp_path: Path
+    ) -> None:
+        accept_all(api)
+        ran = sco("apply", "-f", written(tmp_path, f"{POOL}poolKind: workstation\n"))
+        assert (ran.code, ran.err) == (0, "")
+        assert api.calls[-1].document == {"poolId": "p1", "region": "eu-north", "kind": "workstation"}
+
+    def test_what_an_older_registration_keeps_is_told(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
+        known = {"poolId": "p1", "pricePerHourUsd": "1.000000", "endpointRef": None}
+        api.on("POST", "/factory/compute-pools", document(known))
+        ran = sco("apply", "-f", written(tmp_path, f"{POOL}pricePerHourUsd: '2'\n"))
+        assert (ran.code, ran.out) == (0, "pool p1 applied\n")
+        assert "pricePerHourUsd of pool p1 is '1.000000' as before, not '2'" in ran.err
+        same = sco("apply", "-f", written(tmp_path, f"{POOL}pricePerHourUsd: 1\nendpointRef: null\n"))
+        assert (same.code, same.err) == (0, "")
+
+
 class TestClaim:
     def test_the_bytes_travel_as_they_are(self, sco: Sco, api: FakeApi, tmp_path: Path) -> None:
         api.on("POST", CLAIMS, document(answers.claimed()))

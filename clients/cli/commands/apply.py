@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +15,7 @@ from clients.cli.failures import Failure, Missing, usage
 from clients.cli.files import Document, read_documents
 from clients.cli.session import checked_name, session_of
 from clients.cli.warm_answers import Versioned
-from domain.intake.words import shown
+from domain.intake.words import is_mapping, shown
 
 API_VERSION = "sco/v1"
 IDENTITY = {
@@ -27,6 +29,9 @@ IDENTITY = {
 
 A partition needs a region that has pools, a workload its partition and its contract.
 """
+POOL_KIND = "poolKind"
+"""What a document calls the kind of its pool, since its `kind` says what the document is."""
+PRICES = ("pricePerHourUsd", "guaranteedPricePerHourUsd")
 SPOKEN = {"WarmProfile": "warm profile"}
 """Kinds of more than one word, as people say them."""
 
@@ -68,6 +73,7 @@ def apply(
     Examples:
       sco apply -f examples/contracts/orders-daily.yaml
       sco apply -f examples/partitions/k8s-eu-west.yaml
+      sco apply -f examples/pools/workstation.yaml
       sco apply -f examples/warm/chat.yaml
       cat pools.yaml contracts.yaml | sco apply -f -
     """
@@ -78,12 +84,32 @@ def apply(
     pending = sorted(found, key=lambda one: order.index(one.kind))
     for position, one in enumerate(pending):
         try:
-            answer = read(Applied, _send(session.api, one), spoken_kind(one.kind))
+            said = _send(session.api, one)
+            answer = read(Applied, said, spoken_kind(one.kind))
         except Failure as failure:
             raise _stopped(failure, pending, position) from None
         session.screen.line(f"{one} applied")
-        for warning in answer.warnings:
+        for warning in (*answer.warnings, *_left_alone(one, said)):
             session.screen.note(f"warning: {warning}")
+
+
+def _left_alone(one: Applicable, said: Any) -> Iterator[str]:
+    """What a pool that was registered before has otherwise than its file: registering changes nothing."""
+    if one.kind != "Pool" or not is_mapping(said):
+        return
+    for name in (*PRICES, "endpointRef"):
+        if name in one.body and name in said and not _same(one.body[name], said[name]):
+            yield (
+                f"{name} of pool {one.name} is {shown(said[name])} as before, not {shown(one.body[name])}:"
+                f" registering changes nothing; PATCH of the pool does"
+            )
+
+
+def _same(wanted: object, known: object) -> bool:
+    try:
+        return Decimal(str(wanted)) == Decimal(str(known))
+    except InvalidOperation:
+        return wanted == known
 
 
 def _applicable(document: Document) -> Applicable:
@@ -106,7 +132,10 @@ def _applicable(document: Document) -> Applicable:
         raise usage(f"{document.place}: {field}: {failure.problem}") from None
     in_path = () if kind == "Pool" else (field,)
     known = {"apiVersion", "kind", *in_path}
-    return Applicable(kind, name, {key: value for key, value in document.fields.items() if key not in known})
+    body = {key: value for key, value in document.fields.items() if key not in known}
+    if kind == "Pool" and POOL_KIND in body:
+        body["kind"] = body.pop(POOL_KIND)
+    return Applicable(kind, name, body)
 
 
 def _hint(kind: object) -> list[str]:
