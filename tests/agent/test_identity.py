@@ -192,7 +192,8 @@ async def test_an_answer_that_is_lost_for_longer_than_its_token_is_good_locks_no
     node.api.ask = lossy  # type: ignore[method-assign]
     with pytest.raises(OSError, match="broke off"):
         await node.identity.register()
-    await door.estate.rows("UPDATE node_tokens SET expires_at = issued_at + interval '1 microsecond'")
+    hour_ago = "issued_at = issued_at - interval '1 hour', expires_at = expires_at - interval '1 hour'"
+    await door.estate.rows(f"UPDATE node_tokens SET {hour_ago}")
     again = Node(tmp_path)
     await again.identity.register()
     assert again.identity.is_known
