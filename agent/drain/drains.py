@@ -47,6 +47,7 @@ class Drains:
         self._around, self._kept, self._provider = around, around.kept, provider
         self._driver_for, self._plain, self._announce = driver_for, plain, announce
         self._deadline: DrainDeadline | None = None
+        self._began_timed = False
         self._run: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._prepared: tuple[DrainPath, Systems] | None = None
@@ -157,9 +158,16 @@ class Drains:
         self._later(self._kept.save())
 
     def clock_was_measured(self) -> None:
-        """The provider's time is known (better): the deadline may be nearer than was thought."""
-        if self.current is not None:
-            self.tighten(self._ends_at(self._kept.saved.in_force))
+        """The provider's time is known (better): the deadline may be nearer than was thought.
+
+        A drain that began by the provider's time and is not over by the steady clock is not over by a clock
+        that was set since.
+        """
+        if self.current is None:
+            return
+        ends_at = self._ends_at(self._kept.saved.in_force)
+        if not self._began_timed or ends_at > self._around.clock.boot():
+            self.tighten(ends_at)
 
     def tighten(self, ends_at: float) -> None:
         """Bring the deadline of the drain under way nearer; a later one changes nothing."""
@@ -214,6 +222,7 @@ class Drains:
     def _start(self, drain: Drain) -> None:
         systems = self._used[drain.owner] = self.prepare(drain.orders.path)
         self._prepared = None
+        self._began_timed = self._provider.now() is not None
         self._deadline = DrainDeadline(self._around.clock, drain.ends_at)
         self._around.metrics.draining.set(1)
         self._noted.drop()

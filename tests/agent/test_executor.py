@@ -326,6 +326,25 @@ def test_a_provider_whose_clock_is_ahead_ends_no_drain_that_the_wall_clock_lets_
     assert left == pytest.approx(-380.5 if wall_off else 120)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_clocks_that_are_set_in_a_drain_do_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    async with bench(tmp_path, Driver("plain", stays=True)) as one:
+        now, boot = one.clock.wall(), one.clock.boot()
+        if is_known:
+            one.provider.measure(now, boot, boot)
+        one.begin(notice("i-1", 30, now=now))
+        ahead = now + timedelta(hours=3)
+        monkeypatch.setattr(one.clock, "wall", lambda: ahead, raising=False)
+        for _ in range(9):
+            one.provider.measure(ahead, boot, boot)
+            one.drains.clock_was_measured()
+        assert one.drains.deadline is not None
+        # A drain that began by no time but that of its notice is told of one that is over.
+        assert (one.drains.deadline.remaining_seconds() > 20) is is_known
+
+
 def test_a_provider_at_the_end_of_the_calendar_tells_no_time() -> None:
     clock = FixedClock(datetime(2030, 1, 1, tzinfo=UTC))
     provider = ProviderClock(clock)
