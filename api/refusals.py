@@ -221,6 +221,8 @@ def field_problem(error: Mapping[str, Any]) -> FieldProblem:
 
 
 def _value(value: object) -> str:
+    if value in ([], ()):
+        return "an empty list"
     return clean(value, MAX_VALUE) if isinstance(value, str) else shown(value)
 
 

@@ -98,6 +98,11 @@ async def test_a_profile_that_cannot_be_is_refused_by_field(
     assert field in {error["field"] for error in told["errors"]}
 
 
+async def test_a_profile_without_models_is_told_so(door: Door) -> None:
+    told = problem(await door.put(CHAT, BODY | {"models": []}), 422, "invalid_request")
+    assert told["detail"] == "body models is an empty list; allowed is at least 1 of them"
+
+
 async def test_a_model_stands_once(door: Door) -> None:
     twice = [{"model": "a", "vramGb": 1}, {"model": "a:latest", "vramGb": 2}]
     told = problem(await door.put(CHAT, BODY | {"models": twice}), 422, "invalid_request")
