@@ -147,13 +147,21 @@ def _fault(drain: Drain) -> tuple[Fault, str]:
 def _fault_of_drained(drain: Drain) -> tuple[Fault, str]:
     spare = drain.seconds_to_spare
     if spare is not None and spare < 0:
-        return _late(drain, f"the last of the work ended {-spare:.1f} s after the deadline")
+        return _unseen(drain, f"nothing was left when the node looked, {-spare:.1f} s after the deadline")
     left = "in time" if spare is None else f"with {spare:.1f} s to spare"
     return Fault.NOBODY, f"Nobody's fault: {_taken(drain.cause)}, and the work ended {left}."
 
 
 def _fault_of_overrun(drain: Drain) -> tuple[Fault, str]:
     return _late(drain, "it was still running at the edge of the deadline")
+
+
+def _unseen(drain: Drain, what: str) -> tuple[Fault, str]:
+    """What still runs at the edge of the deadline is told as an overrun: here nobody looked before."""
+    after = drain.signalled_after_seconds
+    if after is None or after > PROMPT_SECONDS:
+        return _late(drain, what)
+    return Fault.UNKNOWN, f"Not known: the work was told after {after:.2f} s, and {what}."
 
 
 def _late(drain: Drain, what: str) -> tuple[Fault, str]:

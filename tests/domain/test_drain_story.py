@@ -67,10 +67,12 @@ def test_an_overrun_is_the_fault_of_who_was_late(signalled: float | None, fault:
     assert ("When the work was told to end is not known." in told.gaps) == (signalled is None)
 
 
-def test_work_that_ended_after_the_deadline_is_no_good_drain() -> None:
-    told = story([*honest()[:2], happened(T.DRAINED, 121.5, 3, seconds_to_spare=-1.5)])
-    assert told.fault is Fault.WORKLOAD
-    assert "1.5 s after the deadline" in told.sentence
+@pytest.mark.parametrize(("signalled", "fault"), [(0.12, Fault.UNKNOWN), (40.0, Fault.PLATFORM)])
+def test_work_whose_end_nobody_saw_in_time_is_not_to_blame(signalled: float, fault: Fault) -> None:
+    seen = happened(T.DRAINED, 121.5, 3, seconds_to_spare=-1.5)
+    told = story([honest()[0], happened(T.SIGNALLED, signalled, 2, seconds_since_notice=signalled), seen])
+    assert told.fault is fault
+    assert told.sentence.endswith("nothing was left when the node looked, 1.5 s after the deadline.")
 
 
 @pytest.mark.parametrize(
