@@ -194,7 +194,9 @@ async def report(
     if serves is None:
         raise UnknownPool(f"no pool {pool[1]!r} of tenant {pool[0]!r}: see `sco get pools`")
     if not serves:
-        raise NoEndpoint(f"pool {pool[1]!r} of tenant {pool[0]!r} has no endpoint")
+        raise NoEndpoint(
+            f"pool {pool[1]!r} of tenant {pool[0]!r} has no endpoint, or no accelerator memory to serve from"
+        )
     since = at - timedelta(seconds=every_seconds)
     values = {**named, "report": report_id, "problem": problem, "at": at, "since": since}
     return (await connection.execute(REPORT, values)).first() is not None

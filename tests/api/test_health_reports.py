@@ -153,7 +153,8 @@ async def test_what_may_not_be_reported(door: Door, pools: ServingPools) -> None
         nowhere = problem(await report(acme, "absent", poolTenantId=TENANT), 404, "unknown_pool")
         assert hidden["detail"] == nowhere["detail"].replace("absent", "secret")
         problem(await report(acme), 404, "unknown_pool")
-        problem(await report(acme, "plain", poolTenantId=TENANT), 409, "no_endpoint")
+        idle = problem(await report(acme, "plain", poolTenantId=TENANT), 409, "no_endpoint")
+        assert "no endpoint, or no accelerator memory" in idle["detail"]
     assert await pools.rows("SELECT count(*) FROM endpoint_reports") == [(0,)]
 
 
