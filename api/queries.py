@@ -1,4 +1,4 @@
-"""Names in a query that a route does not know: refused, since nobody would notice a typing error."""
+"""Names in a query that a route does not know, or that stand twice: refused, since nobody would notice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api.sign_in.needs import is_open
 
 
 async def refuse_unknown_query(request: Request) -> None:
-    """Refuse a request whose query has a name that its route does not know. A dependency of every route.
+    """Refuse a request whose query has a name twice, or one that its route does not know; for every route.
 
     Screens and open paths are asked by browsers and by those who watch over us, and are left alone.
     """
@@ -25,12 +25,15 @@ async def refuse_unknown_query(request: Request) -> None:
     if not asked or is_open(route.path) or route.path.startswith(SCREENS) or not isinstance(route, APIRoute):
         return
     known = _known(route)
-    if known is None:
-        return
     errors = [
         {"type": "extra_forbidden", "loc": ("query", name), "msg": "no such parameter", "input": asked[name]}
         for name in asked
-        if name not in known
+        if known is not None and name not in known
+    ]
+    errors += [
+        {"type": "repeated", "loc": ("query", name), "msg": "given more than once", "input": ", ".join(given)}
+        for name in asked
+        if len(given := asked.getlist(name)) > 1
     ]
     if errors:
         raise RequestValidationError(errors)

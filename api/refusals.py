@@ -84,6 +84,7 @@ OUR_SENTENCE = "value_error"
 ALLOWED: Mapping[str, str] = {
     "missing": "a value: the field is required",
     "extra_forbidden": "no such field; see /openapi.json for those that exist",
+    "repeated": "one value",
     "enum": "{expected}",
     "literal_error": "{expected}",
     "greater_than": "a number above {gt}",

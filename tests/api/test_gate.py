@@ -52,6 +52,19 @@ async def test_a_query_that_names_what_there_is_not_does_nothing(
     assert f"query {error['field']} is " in told["detail"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/factory/compute-pools?state=active&state=draft", f"{CLAIMS}?dryRun=false&dryRun=true"]
+)
+async def test_a_query_says_everything_once(read_door: Door, path: str) -> None:
+    """Of two values one alone would be taken, and nobody would be told which."""
+    method, body = ("POST", pods(1)) if path.startswith(CLAIMS) else ("GET", None)
+    told = problem(await read_door.http.request(method, path, json=body), 422, "invalid_request")
+    (error,) = told["errors"]
+    assert error["allowed"] == "one value"
+    assert told["detail"] == f"query {error['field']} is {error['value']}; allowed is one value"
+    assert ", " in error["value"]
+
+
 @pytest.mark.parametrize("path", ["/healthz?from=balancer", "/readyz?x=1", "/ui/pools?utm=mail"])
 async def test_whoever_watches_or_browses_may_add_to_a_query(read_door: Door, path: str) -> None:
     answer = await read_door.http.get(path, headers={"Accept": "text/html,*/*"})
