@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import stat
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from glob import glob
@@ -18,6 +20,7 @@ from agent.drain.processes import (
     cgroup_pids,
     kill,
     look,
+    owner_of,
     raise_without_means,
     running,
     send,
@@ -27,6 +30,8 @@ from wire.bundle import DrainOrders, DrainSignal
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SYSTEM_SLICE = "system.slice"
 MOST_PID_FILES = 2048
+# Whose pid files may name the processes of any user.
+TRUSTED = frozenset({0})
 # A process that forks faster than it is killed is met again; each round leaves less time to fork.
 KILL_ROUNDS = 5
 KILL_PAUSE_SECONDS = 0.02
@@ -80,7 +85,9 @@ class PlainWork:
     def _of_pid_files(self) -> dict[str, tuple[Process, ...]]:
         """By path, those too whose file is gone while they run: a program takes it away before it ends."""
         paths = {path for pattern in self._places.pid_files for path in glob(pattern)}
-        leaders = {path: self._leader(path) for path in sorted(paths | self._members.keys())[:MOST_PID_FILES]}
+        # Those first that name somebody: however many others are laid beside them, they are not passed by.
+        named = [*self._members, *sorted(paths - self._members.keys())][:MOST_PID_FILES]
+        leaders = {path: self._leader(path) for path in sorted(named)}
         if not self._members and not any(leaders.values()):
             return {}
         everyone = Everyone()
@@ -90,17 +97,21 @@ class PlainWork:
         return self._members
 
     def _leader(self, path: str) -> Process | None:
-        """Whom the file names, unless the pid went to somebody else since the file was first read."""
+        """Whom the file names, unless the pid went to somebody else since the file was first read.
+
+        A user names own processes only: the agent would end those of others for him.
+        """
         read = _read_pid_file(path)
         if read is None:
             return None
-        written, pid, started = read
-        details = look(pid)
-        if details is None or (started is not None and started != details.process.started):
+        details = look(read.pid)
+        if details is None or (read.started is not None and read.started != details.process.started):
             return None
-        before = self._leaders.setdefault(path, (written, details.process))
-        if before[0] != written:
-            self._leaders[path] = before = (written, details.process)
+        if not read.owners <= TRUSTED | {owner_of(read.pid)}:
+            return None
+        before = self._leaders.setdefault(path, (read.written, details.process))
+        if before[0] != read.written:
+            self._leaders[path] = before = (read.written, details.process)
         return details.process if before[1] == details.process else None
 
 
@@ -189,13 +200,25 @@ def receivers(
     return ready or tuple((one, signal.SIGTERM) for one in processes)
 
 
-def _read_pid_file(path: str) -> tuple[int, int, int | None] | None:
-    """When it was written, the pid, and the start that the writer may give; None when it cannot be read."""
+class _PidFile(NamedTuple):
+    """When it was written, whose it and a link to it are, the pid, and the start that its writer may give."""
+
+    written: int
+    owners: frozenset[int]
+    pid: int
+    started: int | None
+
+
+def _read_pid_file(path: str) -> _PidFile | None:
+    """What a pid file says; None when it cannot be read, or is no plain file: a pipe would be waited for."""
     try:
-        with open(path, encoding="ascii") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="ascii") as file:
+            about, link = os.fstat(file.fileno()), os.lstat(path)
+            if not stat.S_ISREG(about.st_mode):
+                return None
             words = file.read(64).split()
-            written = Path(path).stat().st_mtime_ns
-        return written, int(words[0]), int(words[1]) if len(words) > 1 else None
+        started = int(words[1]) if len(words) > 1 else None
+        return _PidFile(about.st_mtime_ns, frozenset({about.st_uid, link.st_uid}), int(words[0]), started)
     except OSError as error:
         raise_without_means(error)
         return None

@@ -57,6 +57,16 @@ def look(pid: int) -> Details | None:
         return None
 
 
+def owner_of(pid: int) -> int | None:
+    """The user as whom a process runs; None when it has ended. OSError when nothing can be looked at now."""
+    try:
+        with open(f"{PROC}/{pid}/status", encoding="utf-8", errors="replace") as status:
+            return next((int(line.split()[1]) for line in status if line.startswith("Uid:")), None)
+    except OSError as error:
+        raise_without_means(error)
+        return None
+
+
 def raise_without_means(error: OSError) -> None:
     """Raise an error that says nothing of what was asked for. That of a process that has ended does."""
     if error.errno in WITHOUT_MEANS:

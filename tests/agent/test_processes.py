@@ -179,3 +179,42 @@ def _grows(beats: Path) -> bool:
     before = beats.stat().st_size
     time.sleep(0.3)
     return beats.stat().st_size > before
+
+
+def test_a_pid_file_that_is_a_pipe_stops_nothing(tmp_path: Path) -> None:
+    work = Workload(tmp_path, "ignores")
+    try:
+        os.mkfifo(tmp_path / "pipe.pid")
+        command = [sys.executable, "-c", LOOK, str(tmp_path / "*.pid")]
+        assert subprocess.run(command, timeout=20, capture_output=True, check=True).stdout == b"1\n"
+    finally:
+        work.close()
+
+
+LOOK = """
+import sys
+from agent.drain.plain import PlainPlaces, PlainWork
+print(len(PlainWork(PlainPlaces(pid_files=(sys.argv[1],))).find()))
+"""
+
+
+@pytest.mark.parametrize("by_link", [True, False])
+def test_a_pid_file_of_another_user_names_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_link: bool
+) -> None:
+    work, work_folder = Workload(tmp_path, "ignores"), tmp_path / "of-another"
+    try:
+        work_folder.mkdir()
+        named = work_folder / "work.pid"
+        if by_link:
+            named.symlink_to(work.pid_file)
+        else:
+            named.write_text(work.pid_file.read_text())
+        found = PlainWork(PlainPlaces(pid_files=(str(work_folder / "*.pid"),)))
+        assert len(found.find()) == 1
+        monkeypatch.setattr(plain, "owner_of", lambda pid: os.getuid() + 1)
+        monkeypatch.setattr(plain, "TRUSTED", frozenset[int]())
+        fresh = PlainWork(PlainPlaces(pid_files=(str(work_folder / "*.pid"),)))
+        assert fresh.find() == {}
+    finally:
+        work.close()
