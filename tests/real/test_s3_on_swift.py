@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clients.checkpoint import StoreRefusedError
+from tests.attempts import own_name
 from tests.clients.checkpoint.servers import S3Server
 from tests.clients.checkpoint.test_s3_servers import (
     read_while_replaced,
@@ -47,7 +48,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def top(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", ".").replace("]", "")
+    return own_name(request)
 
 
 def test_a_condition_is_refused_as_such_and_the_object_written_all_the_same(
