@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,9 @@ __all__ = [
 # Every user of the node may ask: what the answer says is no secret on it.
 MODE = 0o666
 SHUT_SECONDS = 2.0
+# Connections that are taken in one turn of the loop, which may have a drain to go on with, and those that the
+# kernel lets wait: beyond them it fails a program that asks with a limit of time.
+AT_ONCE, WAITING = 8, 1024
 # Who asks too often is heard this much later: its own buffers fill up meanwhile, not ours.
 TOO_OFTEN_SECONDS = 0.25
 
@@ -115,8 +119,17 @@ class AgentSocket:
         """Listen; what an earlier run left under the name is replaced. OSError when that cannot be done."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
-        self._server = await asyncio.start_unix_server(self._connected, self._path, limit=MAX_LINE)
-        os.chmod(self._path, MODE)
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            listening.bind(str(self._path))
+            self._server = await asyncio.start_unix_server(
+                self._connected, sock=listening, limit=MAX_LINE, backlog=AT_ONCE
+            )
+            listening.listen(WAITING)
+            os.chmod(self._path, MODE)
+        except BaseException:
+            listening.close()
+            raise
 
     async def close(self) -> None:
         if self._server is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -34,6 +35,24 @@ async def test_a_workload_asks_whether_the_node_is_wanted_back(tmp_path: Path) -
         }
         assert stat.S_IMODE(opened.path.stat().st_mode) == 0o666
     assert not tmp_path.joinpath("agent.sock").exists()
+
+
+async def test_however_many_come_at_once_none_is_lost_and_the_loop_goes_on(tmp_path: Path) -> None:
+    many = ROOMY._replace(connections=300, connections_per_uid=300)
+    async with door(tmp_path, limits=many) as opened:
+        lines = [socket.socket(socket.AF_UNIX) for _ in range(200)]
+        try:
+            for line in lines:
+                # As with a limit of time: where no room is left to wait, it fails at once.
+                line.setblocking(False)
+                line.connect(str(opened.path))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert opened.socket.stats().connections < 50
+            await until(lambda: opened.socket.stats().connections == len(lines), "all are heard")
+        finally:
+            for line in lines:
+                line.close()
 
 
 async def test_who_watches_is_told_every_change_at_once(tmp_path: Path) -> None:
