@@ -166,10 +166,15 @@ class ModelPlacing:
     async def _read(
         self, driver: Driver, tenant_id: str, wanted: ModelRequirements, placement_id: UUID
     ) -> Read:
-        reports_count = timedelta(seconds=self._policy().health.report_hold_seconds)
-        now = self._now()
+        policy, now = self._policy(), self._now()
         return await model_placements.read_for(
-            driver, tenant_id, placement_id, wanted.model, now=now, reports_since=now - reports_count
+            driver,
+            tenant_id,
+            placement_id,
+            wanted.model,
+            now=now,
+            reports_since=now - timedelta(seconds=policy.health.report_hold_seconds),
+            failed_since=now - timedelta(seconds=policy.model_placement.failed_load_seconds),
         )
 
     async def _decide(

@@ -76,6 +76,7 @@ MODEL_REASON_TEXT: dict[Reason, str] = {
     Reason.DEGRADED: "its endpoint failed its probes, or was reported down",
     Reason.EXCLUDED: "it is excluded after reclaims, or its hall is lost",
     Reason.PROBATION: "it is in probation after an exclusion",
+    Reason.BACKED_OFF: "the model did not load there a short while ago",
     Reason.CAPACITY: "too little of its accelerator memory is free now, and the model is not on it",
     Reason.OUTSCORED: "another pool scored higher",
 }

@@ -24,7 +24,8 @@ from store.tables import PlacementState, model_placements
 NAME_MODEL = "SELECT set_config('sco.model', %(model)s, true)"
 # The tenant's own pools and the shared ones. A retired pool is no candidate: it never comes back. An endpoint
 # that this tenant reported down is down for it, until probes say how it is for all. A lease without a
-# beginning is that of an unloading: who is placed then has to see to the load.
+# beginning is that of an unloading: who is placed then has to see to the load. What did not load counts for
+# the tenant whose placement failed: nobody keeps others away from a pool.
 CANDIDATES = """
     SELECT p.tenant_id, p.pool_id, p.region, p.security_boundary, p.state, p.endpoint_ref,
       CASE WHEN c.hall_lost THEN 'excluded' ELSE c.standing END,
@@ -36,7 +37,11 @@ CANDIDATES = """
       CAST(c.utilization * 1000000 AS int), c.queue_depth,
       coalesce(s.learned_cold_start_seconds, nullif(c.cold_start_seconds, 0)),
       coalesce(m.vram_gb, 0), coalesce(m.state = 'loaded', false),
-      coalesce(m.state = 'loading' AND m.load_until > %(now)s AND m.load_started_at IS NOT NULL, false)
+      coalesce(m.state = 'loading' AND m.load_until > %(now)s AND m.load_started_at IS NOT NULL, false),
+      (s.tenant_id, s.pool_id) IN (
+        SELECT f.pool_tenant_id, f.pool_id FROM model_placements f
+        WHERE f.tenant_id = %(tenant)s AND f.model = %(model)s AND f.ended_at > %(failed_since)s
+          AND f.problem IS NOT NULL)
     FROM pool_serving s
     JOIN pools p ON p.tenant_id = s.tenant_id AND p.pool_id = s.pool_id
     JOIN pool_capacity c ON c.tenant_id = s.tenant_id AND c.pool_id = s.pool_id
@@ -145,14 +150,22 @@ class Read(NamedTuple):
 
 
 async def read_for(
-    driver: Driver, tenant_id: str, placement_id: UUID, model: str, *, now: datetime, reports_since: datetime
+    driver: Driver,
+    tenant_id: str,
+    placement_id: UUID,
+    model: str,
+    *,
+    now: datetime,
+    reports_since: datetime,
+    failed_since: datetime,
 ) -> Read:
     """The placement of this id, if there is one, and every candidate; one exchange with the database.
 
-    Endpoints that the tenant reported down after `reports_since` are degraded for it.
+    Endpoints that the tenant reported down after `reports_since` are degraded for it; where the model of a
+    placement of its own did not load after `failed_since`, it is backed off.
     """
     named: dict[str, object] = {"tenant": tenant_id, "id": placement_id, "model": model}
-    named |= {"now": now, "reports_since": reports_since}
+    named |= {"now": now, "reports_since": reports_since, "failed_since": failed_since}
     found = driver.cursor(row_factory=dict_row)
     pools = driver.cursor(row_factory=args_row(PoolNow))
     async with driver.pipeline():

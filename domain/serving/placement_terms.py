@@ -21,7 +21,8 @@ class ModelPlacementTerms(Frozen):
     The weights add up to 1. A model has to serve within the `..._start_seconds` of its latency class; a
     request that waits before it takes `queued_request_seconds`. A pool that never told how long it loads a
     model is taken to need `unknown_cold_start_seconds`. `hold_seconds` after it was decided or renewed, a
-    placement expires; `keep_days` after it was decided, one that has ended is forgotten.
+    placement expires; `keep_days` after it was decided, one that has ended is forgotten. A pool where the
+    model did not load is left alone for `failed_load_seconds`, by the tenant whose placement failed.
     """
 
     warm_weight: Weight = Decimal("0.4")
@@ -34,6 +35,7 @@ class ModelPlacementTerms(Frozen):
     queued_request_seconds: Annotated[int, Field(ge=0, le=3600)] = 1
     unknown_cold_start_seconds: Annotated[int, Field(ge=0, le=86_400)] = 120
     hold_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    failed_load_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 90
 
     @model_validator(mode="after")

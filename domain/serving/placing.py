@@ -41,7 +41,8 @@ class PoolNow(NamedTuple):
 
     `price_micro_usd` is per hour; `utilization_micro` is a share. `cold_start_seconds` is None where nobody
     knows. `resident_vram_gb` is what the model asked for has on the pool already, loaded or promised;
-    `loading` says that somebody loads it there at this moment.
+    `loading` says that somebody loads it there at this moment, `backed_off` that it did not load there a
+    short while ago.
     """
 
     tenant_id: str
@@ -62,6 +63,7 @@ class PoolNow(NamedTuple):
     resident_vram_gb: int = 0
     loaded: bool = False
     loading: bool = False
+    backed_off: bool = False
 
     @property
     def name(self) -> PoolName:
@@ -196,6 +198,10 @@ def _not_in_probation(pool: PoolNow, limits: _Limits) -> bool:
     return pool.standing != "probation"
 
 
+def _not_backed_off(pool: PoolNow, limits: _Limits) -> bool:
+    return pool.loaded or not pool.backed_off
+
+
 def _capacity(pool: PoolNow, limits: _Limits) -> bool:
     more = max(0, limits.vram_gb - pool.resident_vram_gb)
     return pool.committed_vram_gb + more <= pool.vram_gb and pool.name not in limits.full
@@ -212,6 +218,7 @@ FILTERS: tuple[tuple[Reason, Filter], ...] = (
     (Reason.DEGRADED, _healthy),
     (Reason.EXCLUDED, _not_excluded),
     (Reason.PROBATION, _not_in_probation),
+    (Reason.BACKED_OFF, _not_backed_off),
     (Reason.CAPACITY, _capacity),
 )
 # What a policy forbids: no pool of another boundary or region is taken because these have no room.

@@ -170,6 +170,13 @@ model_placements = Table(
         postgresql_where=text(f"state = '{PlacementState.HELD}'"),
     ),
     Index(None, "tenant_id", "decided_at", "placement_id"),
+    Index(
+        "model_placements_failed_idx",
+        "tenant_id",
+        "model",
+        "ended_at",
+        postgresql_where=text("problem IS NOT NULL"),
+    ),
 )
 
 model_loads = Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from activities.model_holding import ModelHoldingActivities
 from activities.model_placement_calls import LoadRecord, PlacementFailure, PlacementLook, PlacementRequest
 from activities.model_placement_sweep import start_lost
 from domain.pool import SecurityBoundary
+from domain.serving.requirements import ModelRequirements
 from store.engine import Engine
 from tests.activities.model_placing import ACME, MODEL, PLATFORM, ServingEstate
 from tests.domain.serving.pools import wanted
@@ -145,6 +147,30 @@ async def test_what_is_wrong_with_a_model_takes_no_pool_from_others(
     name = await placed(serving)
     assert (await hold.fail(failed(name, kind))).state == "released"
     assert reports.told == []
+
+
+async def test_a_pool_where_a_model_did_not_load_is_left_alone_for_a_while(
+    serving: ServingEstate, hold: ModelHoldingActivities
+) -> None:
+    """By that tenant, for that model: a pool that fails every load would be chosen again and again."""
+    shared: dict[str, Any] = {"security_boundary": SecurityBoundary.SHARED}
+    await serving.pool("cheap", PLATFORM, price_per_hour_usd=Decimal("0.01"), **shared)
+    await serving.pool("dear", PLATFORM, price_per_hour_usd=Decimal(9), **shared)
+    asked = wanted(boundary=SecurityBoundary.SHARED)
+
+    async def chosen(asked: ModelRequirements = asked, tenant: str = "others") -> str | None:
+        record = (await serving.place(asked, tenant=tenant)).record
+        await serving.hand.release(tenant, record.placement_id)
+        return record.pool_id
+
+    lost = await placed(serving, asked=asked, tenant="others")
+    assert await chosen() == "cheap"
+    await hold.fail(failed(lost, "failed").model_copy(update={"tenant_id": "others"}))
+    assert await chosen() == "dear"
+    assert await chosen(wanted(boundary=SecurityBoundary.SHARED, model="qwen")) == "cheap"
+    assert await chosen(tenant="third") == "cheap"
+    serving.clock.move(60)
+    assert await chosen() == "cheap"
 
 
 async def test_a_failure_after_the_release_leaves_the_release_as_it_was(

@@ -35,6 +35,7 @@ FAILING: list[tuple[Reason, dict[str, Any]]] = [
     (Reason.DEGRADED, {"degraded": True}),
     (Reason.EXCLUDED, {"standing": "excluded"}),
     (Reason.PROBATION, {"standing": "probation"}),
+    (Reason.BACKED_OFF, {"backed_off": True}),
     (Reason.CAPACITY, {"committed_vram_gb": 91}),
 ]
 STRICT = wanted(regions=("eu-north",), max_price_per_hour_usd=Decimal(3))
@@ -115,6 +116,11 @@ def test_placements_of_one_model_share_its_memory(
 ) -> None:
     found = decision([pool(resident_vram_gb=resident, committed_vram_gb=committed)])
     assert reasons(found) == {"gpu-1": reason}
+
+
+def test_a_model_that_is_loaded_after_all_may_be_used_where_it_did_not_load_before() -> None:
+    pools = [pool("loaded", backed_off=True, loaded=True), pool("loading", backed_off=True, loading=True)]
+    assert reasons(decision(pools)) == {"loaded": None, "loading": Reason.BACKED_OFF}
 
 
 def test_a_pool_that_proved_to_be_full_is_left_out() -> None:
