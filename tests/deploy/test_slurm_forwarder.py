@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from tests.agent.rig import until
 from tests.deploy.forwarder_session import SAYING, Session, entry, forwarding, run_forwarder
 
 UNTIL = {"owner": "sco-1", "until": "2026-11-03T09:05:00+01:00"}
+PLACES = 256
 DRAINED = "n2|idle|none\nn1|drained|sco:i-n1/sco-1 until 2026-11-03T08:05:00Z\n"
 
 
@@ -203,6 +205,39 @@ def test_noise_on_the_line_ends_a_connection_and_nothing_else(session: Session) 
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(noise)
     assert session.order("n1", "jobs").status == 200
+
+
+def test_who_takes_every_place_keeps_nobody_at_another_address_out(session: Session) -> None:
+    """As a compromised workload on one node would, without any key."""
+    with contextlib.ExitStack() as held:
+        for _ in range(PLACES + 40):
+            line = socket.create_connection(_address(session), 10, source_address=("127.0.0.2", 0))
+            held.callback(line.close)
+            with contextlib.suppress(OSError):
+                line.sendall(b"POST /v1/drain HTTP/1.1\r\nx-slow: ")
+        for _ in range(20):
+            assert session.client.get(f"{session.url}/health").status_code == 200
+
+
+def test_a_request_that_comes_byte_by_byte_is_given_up(session: Session) -> None:
+    with socket.create_connection(_address(session), 10) as line:
+        line.sendall(b"POST /v1/drain HTTP/1.1\r\nx-slow: ")
+        line.settimeout(0.2)
+        for _ in range(300):
+            try:
+                line.sendall(b"a")
+                if line.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+    raise AssertionError("it waits for ever for a request that never ends")
+
+
+def _address(session: Session) -> tuple[str, int]:
+    url = httpx2.URL(session.url)
+    return url.host, url.port or 0
 
 
 def test_every_order_leaves_one_audit_line(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import ssl
@@ -12,10 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import Any
 
+from .crowd import Crowd
 from .gate import TIME, Asked, Gate, Refused, time_text
 from .orders import Body, Orders
 
 MAX_BODY = 8 * 1024
+# For a handshake, for all of a request, and for all of an answer.
 READ_SECONDS = 5.0
 MAX_CONNECTIONS = 256
 # Requests of a whole cluster may come within a second; they wait here rather than being turned away.
@@ -36,23 +39,22 @@ class Server(ThreadingHTTPServer):
         self.gate = gate
         self.orders = orders
         self._tls = tls
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._crowd = Crowd(MAX_CONNECTIONS)
         super().__init__(address, Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        if self._crowd.let_in(request, client_address[0]):
+            super().process_request(request, client_address)
+        else:
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(self._secured(request), client_address)
-        except OSError as error:
-            log.info("a connection ended early: %s", error)
-            self.shutdown_request(request)
-        finally:
-            self._slots.release()
+        with self._crowd.inside(request):
+            try:
+                super().process_request_thread(self._secured(request), client_address)
+            except OSError as error:
+                log.info("a connection ended early: %s", error)
+                self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.info("a connection ended early", exc_info=log.isEnabledFor(logging.DEBUG))
@@ -70,6 +72,10 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "sco-forwarder"
     sys_version = ""
     timeout = READ_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Limited(self.connection, READ_SECONDS))
 
     def do_POST(self) -> None:
         began = time.monotonic()
@@ -105,16 +111,39 @@ class Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit() and int(length) <= MAX_BODY):
             raise Refused(413, "too_large", f"a body of at most {MAX_BODY} bytes with its length is read")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        return Asked(self.command, self.path, headers, self.rfile.read(int(length)))
+        try:
+            body = self.rfile.read(int(length))
+        except TimeoutError:
+            raise Refused(408, "too_slow", f"a request has {READ_SECONDS:.0f} seconds to come") from None
+        return Asked(self.command, self.path, headers, body)
 
     def _send(self, status: int, answer: Body) -> None:
         body = json.dumps(answer).encode()
+        self.connection.settimeout(READ_SECONDS)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.send_header(TIME, time_text(time.time()))
         self.end_headers()
         self.wfile.write(body)
+
+
+class _Limited(io.RawIOBase):
+    """What comes over a connection within so many seconds, however many pieces it comes in."""
+
+    def __init__(self, connection: socket, seconds: float) -> None:
+        self._connection = connection
+        self._ends = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not come in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
 
 
 def _parse(raw: bytes) -> Body:
