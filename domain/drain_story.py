@@ -63,7 +63,7 @@ def tell(episode: Episode, sequences: Iterable[int] = ()) -> Story:
     """The story of a drain. `sequences` are those of all events that the node is known to have sent."""
     drain, events = episode
     lines = tuple(sorted((_line(one, drain) for one in events), key=_moment))
-    fault, sentence = _fault(drain)
+    fault, sentence = _fault(drain, is_withdrawn=any(one.type is EventType.WITHDRAWN for one in events))
     return Story(drain, fault, sentence, lines, tuple(_gaps(drain, events, lines, frozenset(sequences))))
 
 
@@ -130,10 +130,10 @@ def _events(lost: int | None) -> str:
     return "1 event was" if lost == 1 else f"{lost:,} events were"
 
 
-def _fault(drain: Drain) -> tuple[Fault, str]:
+def _fault(drain: Drain, *, is_withdrawn: bool) -> tuple[Fault, str]:
     match drain.outcome:
         case Outcome.DRAINED:
-            return _fault_of_drained(drain)
+            return _fault_of_drained(drain, is_withdrawn=is_withdrawn)
         case Outcome.OVERRUN:
             return _fault_of_overrun(drain)
         case Outcome.WITHDRAWN:
@@ -144,11 +144,13 @@ def _fault(drain: Drain) -> tuple[Fault, str]:
             return Fault.UNKNOWN, "Not known: the node has not told how the drain ended."
 
 
-def _fault_of_drained(drain: Drain) -> tuple[Fault, str]:
+def _fault_of_drained(drain: Drain, *, is_withdrawn: bool) -> tuple[Fault, str]:
     spare = drain.seconds_to_spare
     if spare is not None and spare < 0:
         return _unseen(drain, f"nothing was left when the node looked, {-spare:.1f} s after the deadline")
     left = "in time" if spare is None else f"with {spare:.1f} s to spare"
+    if is_withdrawn:
+        return Fault.NOBODY, f"Nobody's fault: the work ended {left}, and the notice was withdrawn."
     return Fault.NOBODY, f"Nobody's fault: {_taken(drain.cause)}, and the work ended {left}."
 
 

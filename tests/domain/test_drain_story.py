@@ -37,6 +37,15 @@ def test_an_honest_drain_is_told_second_by_second() -> None:
     assert told.gaps == ()
 
 
+def test_a_node_that_drained_and_was_let_live_is_not_called_taken() -> None:
+    withdrawn = happened(T.WITHDRAWN, 60.0, 6, seconds_since_notice=60.0)
+    told = story([*honest(), withdrawn])
+    assert (told.fault, told.sentence) == (
+        Fault.NOBODY,
+        "Nobody's fault: the work ended with 83.1 s to spare, and the notice was withdrawn.",
+    )
+
+
 def test_a_checkpoint_that_could_not_be_written_is_not_called_one() -> None:
     failed = happened(T.CHECKPOINT_FAILED, 20.0, 6, detail="no answer", seconds_since_notice=20.0)
     assert "A checkpoint could not be written: no answer" in [
