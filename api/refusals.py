@@ -159,7 +159,8 @@ def problem_of(error: Exception) -> Problem:
         return _busy(error) or _away(error)
     kind = next((kind for known, kind in TOLD_AS.items() if isinstance(error, known)), None)
     if kind is not None:
-        return Problem(kind, str(error) or kind.title)
+        headers = RETRY_SOON if kind is problems.KEY_IN_FLIGHT else None
+        return Problem(kind, str(error) or kind.title, headers=headers)
     return Problem(problems.BROKEN, "an unexpected error")
 
 

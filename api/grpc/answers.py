@@ -40,6 +40,7 @@ def place_response(placed: Placed) -> pb.PlaceResponse:
         cold_start_seconds=known.cold_start_seconds,
         candidates=[_candidate(one) for one in candidates],
         text=_text(known, candidates),
+        problem=known.problem or "",
     )
     if known.pool_id is not None:
         answer.pool.tenant_id = known.pool_tenant_id or ""
@@ -57,6 +58,7 @@ def renew_response(known: StoredPlacement) -> pb.RenewResponse:
         placement_id=str(known.placement_id),
         state=STATES[known.state],
         expires_at=None if known.expires_at is None else timestamp(known.expires_at),
+        problem=known.problem or "",
     )
 
 
@@ -88,13 +90,6 @@ def _text(known: StoredPlacement, candidates: list[record.Candidate]) -> str:
     """The decision in a sentence, with how many pools each reason left out."""
     counted = Counter(one.reason.value for one in candidates if one.reason)
     left_out = ", ".join(f"{count} for {reason}" for reason, count in counted.items()) or "none"
-    return f"{_decided(known)}; left out: {left_out}"
-
-
-def _decided(known: StoredPlacement) -> str:
-    if known.outcome is PlacementOutcome.POLICY_DENIED:
-        return "no pool satisfies the boundary and the regions asked for"
-    if known.pool_id is None:
-        return "pools satisfy boundary and regions, but none of them takes the model now"
-    model = "is loaded there" if known.warm else f"loads there in about {known.cold_start_seconds} s"
-    return f"pool {known.pool_id} of {known.pool_tenant_id} was chosen, and the model {model}"
+    cold = None if known.warm else known.cold_start_seconds
+    decided = record.in_a_sentence(known.outcome, known.model, known.pool_id, cold)
+    return f"{decided}; left out: {left_out}"

@@ -90,6 +90,9 @@ class Api:
     def put(self, where: str, body: Body, *, if_match: str | None = None) -> Any:
         return self._call("PUT", where, None, body, if_match)
 
+    def patch(self, where: str, body: Body, *, if_match: str) -> Any:
+        return self._call("PATCH", where, None, body, if_match)
+
     def post(
         self,
         where: str,

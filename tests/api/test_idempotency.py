@@ -67,7 +67,9 @@ async def test_while_a_request_is_in_flight_its_key_is_refused(door: Door) -> No
     held = KeyedRequest("platform", "k-1", f"POST {CLAIMS}", "whatever")
     async with door.estate.engine.begin() as connection:
         assert await find_answer(connection, held, door.estate.clock()) is None
-        problem(await door.post(CLAIMS, pods(3), headers=KEY), 409, "idempotency_key_in_flight")
+        answer = await door.post(CLAIMS, pods(3), headers=KEY)
+        problem(answer, 409, "idempotency_key_in_flight")
+        assert answer.headers["retry-after"] == "2"
     assert (await door.post(CLAIMS, pods(3), headers=KEY)).status_code == 202
 
 

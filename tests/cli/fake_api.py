@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-METHODS = ["GET", "POST", "PUT"]
+METHODS = ["GET", "PATCH", "POST", "PUT"]
 START_SECONDS = 20
 
 

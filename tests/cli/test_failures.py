@@ -34,6 +34,7 @@ COMMANDS = (
     ("scale", "orders-daily", "--units", "3"),
     ("place", "orders-daily"),
     ("activate", "pool", "p1"),
+    ("change", "pool", "p1", "--price", "1"),
     ("drain", "pool", "p1"),
     ("resume", "pool", "p1"),
     ("retire", "pool", "p1"),

@@ -82,7 +82,16 @@ def test_the_page_explains_every_exit_code() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["sco", *sorted(COMMANDS), "sco get", "sco describe", "sco activate", "sco drain", "sco models"],
+    [
+        "sco",
+        *sorted(COMMANDS),
+        "sco get",
+        "sco describe",
+        "sco activate",
+        "sco change",
+        "sco drain",
+        "sco models",
+    ],
 )
 def test_help_is_plain_and_has_examples(sco: Sco, name: str) -> None:
     ran = sco(*name.split()[1:], "--help")

@@ -243,6 +243,11 @@ async def test_a_hybrid_pool_is_registered_from_the_example(sco: RealSco) -> Non
     await sco("apply", "-f", HYBRID)
     told = (await sco("describe", "pool", "workstation-7")).out
     assert "workstation-7: draft" in told
+    wrong = await sco("change", "pool", "workstation-7", "--price", "cheap", code=1)
+    assert "pricePerHourUsd" in wrong.err
+    assert (await sco("change", "pool", "workstation-7", "--price", "0.125", "--cold-start", "90")).out
+    changed = (await sco("describe", "pool", "workstation-7")).out
+    assert "0.125" in changed
     assert "workstation" in told.partition("kind")[2].splitlines()[0]
 
 

@@ -267,8 +267,35 @@ def test_a_pool_takes_a_step(
 
 
 @pytest.mark.parametrize(
+    ("given", "sent", "tag"),
+    [
+        (("--price", "1.25"), {"pricePerHourUsd": "1.25"}, "*"),
+        (
+            ("--guaranteed-price", "4", "--cold-start", "0", "--version", "7"),
+            {"guaranteedPricePerHourUsd": "4", "coldStartSeconds": 0},
+            '"7"',
+        ),
+        (("--endpoint", "http://10.0.0.7:11434"), {"endpointRef": "http://10.0.0.7:11434"}, "*"),
+        (("--no-endpoint",), {"endpointRef": None}, "*"),
+    ],
+)
+def test_a_pool_is_changed_in_what_is_named_alone(
+    sco: Sco, api: FakeApi, given: tuple[str, ...], sent: dict[str, object], tag: str
+) -> None:
+    api.on("PATCH", "/factory/compute-pools/p1", document(answers.pool("p1")))
+    ran = sco("change", "pool", "p1", *given)
+    assert (ran.code, ran.out) == (0, "pool p1 changed\n")
+    (call,) = api.calls
+    assert (call.document, call.headers["if-match"]) == (sent, tag)
+    assert call.headers["idempotency-key"]
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
+        ("change", "pool", "p1"),
+        ("change", "pool", "p1", "--version", "3"),
+        ("change", "pool", "p1", "--endpoint", "http://10.0.0.7", "--no-endpoint"),
         ("describe", "workload", "../status"),
         ("describe", "pool", "UPPER"),
         ("describe", "contract", "a/b"),

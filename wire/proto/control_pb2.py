@@ -25,23 +25,23 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18wire/proto/control.proto\x12\x0esco.compute.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"*\n\x04Pool\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07pool_id\x18\x02 \x01(\t\")\n\x05Money\x12\x0e\n\x06\x61mount\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\"\x96\x02\n\x0cPlaceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rdeployment_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07vram_gb\x18\x05 \x01(\x05\x12\x32\n\x08\x62oundary\x18\x06 \x01(\x0e\x32 .sco.compute.v1.SecurityBoundary\x12\x0f\n\x07regions\x18\x07 \x03(\t\x12\x33\n\rlatency_class\x18\x08 \x01(\x0e\x32\x1c.sco.compute.v1.LatencyClass\x12\x31\n\x12max_price_per_hour\x18\t \x01(\x0b\x32\x15.sco.compute.v1.Money\"l\n\tCandidate\x12\"\n\x04pool\x18\x01 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x0e\n\x06\x63hosen\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\r\n\x05score\x18\x05 \x01(\t\"K\n\nCredential\x12\r\n\x05token\x18\x01 \x01(\t\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x88\x03\n\rPlaceResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12\x31\n\x07outcome\x18\x02 \x01(\x0e\x32 .sco.compute.v1.PlacementOutcome\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12\"\n\x04pool\x18\x04 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x14\n\x0c\x65ndpoint_ref\x18\x05 \x01(\t\x12.\n\ncredential\x18\x06 \x01(\x0b\x32\x1a.sco.compute.v1.Credential\x12.\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04warm\x18\x08 \x01(\x08\x12\x1a\n\x12\x63old_start_seconds\x18\t \x01(\x05\x12-\n\ncandidates\x18\n \x03(\x0b\x32\x19.sco.compute.v1.Candidate\x12\x0c\n\x04text\x18\x0b \x01(\t\"$\n\x0cRenewRequest\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x84\x01\n\rRenewResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x0eReleaseRequest\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x84\x01\n\x0fReleaseResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12,\n\x08\x65nded_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\x15ReportEndpointRequest\x12\"\n\x04pool\x18\x01 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x0f\n\x07problem\x18\x02 \x01(\t\"?\n\x16ReportEndpointResponse\x12\x0c\n\x04kept\x18\x01 \x01(\x08\x12\x17\n\x0f\x61voided_seconds\x18\x02 \x01(\x05\"_\n\x0bLoadedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07vram_gb\x18\x02 \x01(\x05\x12\x30\n\x0clast_used_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb3\x01\n\x18ReportUtilizationRequest\x12\x0f\n\x07pool_id\x18\x01 \x01(\t\x12\x13\n\x0butilization\x18\x02 \x01(\t\x12\x13\n\x0bqueue_depth\x18\x03 \x01(\x05\x12+\n\x06models\x18\x04 \x03(\x0b\x32\x1b.sco.compute.v1.LoadedModel\x12/\n\x0breported_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"=\n\x0eRefusedReports\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x9c\x01\n\x19ReportUtilizationResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x03\x12\x0f\n\x07refused\x18\x02 \x01(\x03\x12/\n\x07reasons\x18\x03 \x03(\x0b\x32\x1e.sco.compute.v1.RefusedReports\x12+\n\x08\x65nded_by\x18\x04 \x01(\x0e\x32\x19.sco.compute.v1.StreamEnd*\x92\x01\n\x10SecurityBoundary\x12!\n\x1dSECURITY_BOUNDARY_UNSPECIFIED\x10\x00\x12\x1d\n\x19SECURITY_BOUNDARY_PRIVATE\x10\x01\x12\x1e\n\x1aSECURITY_BOUNDARY_REGIONAL\x10\x02\x12\x1c\n\x18SECURITY_BOUNDARY_SHARED\x10\x03*\x9b\x01\n\x10PlacementOutcome\x12!\n\x1dPLACEMENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18PLACEMENT_OUTCOME_PLACED\x10\x01\x12!\n\x1dPLACEMENT_OUTCOME_NO_CAPACITY\x10\x02\x12#\n\x1fPLACEMENT_OUTCOME_POLICY_DENIED\x10\x03*\xa0\x01\n\x0ePlacementState\x12\x1f\n\x1bPLACEMENT_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLACEMENT_STATE_NONE\x10\x01\x12\x18\n\x14PLACEMENT_STATE_HELD\x10\x02\x12\x1c\n\x18PLACEMENT_STATE_RELEASED\x10\x03\x12\x1b\n\x17PLACEMENT_STATE_EXPIRED\x10\x04*\x81\x01\n\x0cLatencyClass\x12\x1d\n\x19LATENCY_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19LATENCY_CLASS_INTERACTIVE\x10\x01\x12\x1a\n\x16LATENCY_CLASS_STANDARD\x10\x02\x12\x17\n\x13LATENCY_CLASS_BATCH\x10\x03*\x8e\x01\n\tStreamEnd\x12\x1a\n\x16STREAM_END_UNSPECIFIED\x10\x00\x12\x15\n\x11STREAM_END_CALLER\x10\x01\x12\x13\n\x0fSTREAM_END_IDLE\x10\x02\x12\x1c\n\x18STREAM_END_TOKEN_EXPIRED\x10\x03\x12\x1b\n\x17STREAM_END_SERVER_STOPS\x10\x04\x32\xb3\x03\n\x0c\x43omputePools\x12\x44\n\x05Place\x12\x1c.sco.compute.v1.PlaceRequest\x1a\x1d.sco.compute.v1.PlaceResponse\x12\x44\n\x05Renew\x12\x1c.sco.compute.v1.RenewRequest\x1a\x1d.sco.compute.v1.RenewResponse\x12J\n\x07Release\x12\x1e.sco.compute.v1.ReleaseRequest\x1a\x1f.sco.compute.v1.ReleaseResponse\x12_\n\x0eReportEndpoint\x12%.sco.compute.v1.ReportEndpointRequest\x1a&.sco.compute.v1.ReportEndpointResponse\x12j\n\x11ReportUtilization\x12(.sco.compute.v1.ReportUtilizationRequest\x1a).sco.compute.v1.ReportUtilizationResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18wire/proto/control.proto\x12\x0esco.compute.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"*\n\x04Pool\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07pool_id\x18\x02 \x01(\t\")\n\x05Money\x12\x0e\n\x06\x61mount\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\"\x96\x02\n\x0cPlaceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rdeployment_id\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07vram_gb\x18\x05 \x01(\x05\x12\x32\n\x08\x62oundary\x18\x06 \x01(\x0e\x32 .sco.compute.v1.SecurityBoundary\x12\x0f\n\x07regions\x18\x07 \x03(\t\x12\x33\n\rlatency_class\x18\x08 \x01(\x0e\x32\x1c.sco.compute.v1.LatencyClass\x12\x31\n\x12max_price_per_hour\x18\t \x01(\x0b\x32\x15.sco.compute.v1.Money\"l\n\tCandidate\x12\"\n\x04pool\x18\x01 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x0e\n\x06\x63hosen\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\r\n\x05score\x18\x05 \x01(\t\"K\n\nCredential\x12\r\n\x05token\x18\x01 \x01(\t\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x99\x03\n\rPlaceResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12\x31\n\x07outcome\x18\x02 \x01(\x0e\x32 .sco.compute.v1.PlacementOutcome\x12-\n\x05state\x18\x03 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12\"\n\x04pool\x18\x04 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x14\n\x0c\x65ndpoint_ref\x18\x05 \x01(\t\x12.\n\ncredential\x18\x06 \x01(\x0b\x32\x1a.sco.compute.v1.Credential\x12.\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04warm\x18\x08 \x01(\x08\x12\x1a\n\x12\x63old_start_seconds\x18\t \x01(\x05\x12-\n\ncandidates\x18\n \x03(\x0b\x32\x19.sco.compute.v1.Candidate\x12\x0c\n\x04text\x18\x0b \x01(\t\x12\x0f\n\x07problem\x18\x0c \x01(\t\"$\n\x0cRenewRequest\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x95\x01\n\rRenewResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\x04 \x01(\t\"&\n\x0eReleaseRequest\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\"\x84\x01\n\x0fReleaseResponse\x12\x14\n\x0cplacement_id\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.sco.compute.v1.PlacementState\x12,\n\x08\x65nded_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\x15ReportEndpointRequest\x12\"\n\x04pool\x18\x01 \x01(\x0b\x32\x14.sco.compute.v1.Pool\x12\x0f\n\x07problem\x18\x02 \x01(\t\"?\n\x16ReportEndpointResponse\x12\x0c\n\x04kept\x18\x01 \x01(\x08\x12\x17\n\x0f\x61voided_seconds\x18\x02 \x01(\x05\"_\n\x0bLoadedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07vram_gb\x18\x02 \x01(\x05\x12\x30\n\x0clast_used_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb3\x01\n\x18ReportUtilizationRequest\x12\x0f\n\x07pool_id\x18\x01 \x01(\t\x12\x13\n\x0butilization\x18\x02 \x01(\t\x12\x13\n\x0bqueue_depth\x18\x03 \x01(\x05\x12+\n\x06models\x18\x04 \x03(\x0b\x32\x1b.sco.compute.v1.LoadedModel\x12/\n\x0breported_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"=\n\x0eRefusedReports\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x9c\x01\n\x19ReportUtilizationResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x03\x12\x0f\n\x07refused\x18\x02 \x01(\x03\x12/\n\x07reasons\x18\x03 \x03(\x0b\x32\x1e.sco.compute.v1.RefusedReports\x12+\n\x08\x65nded_by\x18\x04 \x01(\x0e\x32\x19.sco.compute.v1.StreamEnd*\x92\x01\n\x10SecurityBoundary\x12!\n\x1dSECURITY_BOUNDARY_UNSPECIFIED\x10\x00\x12\x1d\n\x19SECURITY_BOUNDARY_PRIVATE\x10\x01\x12\x1e\n\x1aSECURITY_BOUNDARY_REGIONAL\x10\x02\x12\x1c\n\x18SECURITY_BOUNDARY_SHARED\x10\x03*\x9b\x01\n\x10PlacementOutcome\x12!\n\x1dPLACEMENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18PLACEMENT_OUTCOME_PLACED\x10\x01\x12!\n\x1dPLACEMENT_OUTCOME_NO_CAPACITY\x10\x02\x12#\n\x1fPLACEMENT_OUTCOME_POLICY_DENIED\x10\x03*\xa0\x01\n\x0ePlacementState\x12\x1f\n\x1bPLACEMENT_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLACEMENT_STATE_NONE\x10\x01\x12\x18\n\x14PLACEMENT_STATE_HELD\x10\x02\x12\x1c\n\x18PLACEMENT_STATE_RELEASED\x10\x03\x12\x1b\n\x17PLACEMENT_STATE_EXPIRED\x10\x04*\x81\x01\n\x0cLatencyClass\x12\x1d\n\x19LATENCY_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19LATENCY_CLASS_INTERACTIVE\x10\x01\x12\x1a\n\x16LATENCY_CLASS_STANDARD\x10\x02\x12\x17\n\x13LATENCY_CLASS_BATCH\x10\x03*\x8e\x01\n\tStreamEnd\x12\x1a\n\x16STREAM_END_UNSPECIFIED\x10\x00\x12\x15\n\x11STREAM_END_CALLER\x10\x01\x12\x13\n\x0fSTREAM_END_IDLE\x10\x02\x12\x1c\n\x18STREAM_END_TOKEN_EXPIRED\x10\x03\x12\x1b\n\x17STREAM_END_SERVER_STOPS\x10\x04\x32\xb3\x03\n\x0c\x43omputePools\x12\x44\n\x05Place\x12\x1c.sco.compute.v1.PlaceRequest\x1a\x1d.sco.compute.v1.PlaceResponse\x12\x44\n\x05Renew\x12\x1c.sco.compute.v1.RenewRequest\x1a\x1d.sco.compute.v1.RenewResponse\x12J\n\x07Release\x12\x1e.sco.compute.v1.ReleaseRequest\x1a\x1f.sco.compute.v1.ReleaseResponse\x12_\n\x0eReportEndpoint\x12%.sco.compute.v1.ReportEndpointRequest\x1a&.sco.compute.v1.ReportEndpointResponse\x12j\n\x11ReportUtilization\x12(.sco.compute.v1.ReportUtilizationRequest\x1a).sco.compute.v1.ReportUtilizationResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.proto.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SECURITYBOUNDARY']._serialized_start=2020
-  _globals['_SECURITYBOUNDARY']._serialized_end=2166
-  _globals['_PLACEMENTOUTCOME']._serialized_start=2169
-  _globals['_PLACEMENTOUTCOME']._serialized_end=2324
-  _globals['_PLACEMENTSTATE']._serialized_start=2327
-  _globals['_PLACEMENTSTATE']._serialized_end=2487
-  _globals['_LATENCYCLASS']._serialized_start=2490
-  _globals['_LATENCYCLASS']._serialized_end=2619
-  _globals['_STREAMEND']._serialized_start=2622
-  _globals['_STREAMEND']._serialized_end=2764
+  _globals['_SECURITYBOUNDARY']._serialized_start=2054
+  _globals['_SECURITYBOUNDARY']._serialized_end=2200
+  _globals['_PLACEMENTOUTCOME']._serialized_start=2203
+  _globals['_PLACEMENTOUTCOME']._serialized_end=2358
+  _globals['_PLACEMENTSTATE']._serialized_start=2361
+  _globals['_PLACEMENTSTATE']._serialized_end=2521
+  _globals['_LATENCYCLASS']._serialized_start=2524
+  _globals['_LATENCYCLASS']._serialized_end=2653
+  _globals['_STREAMEND']._serialized_start=2656
+  _globals['_STREAMEND']._serialized_end=2798
   _globals['_POOL']._serialized_start=77
   _globals['_POOL']._serialized_end=119
   _globals['_MONEY']._serialized_start=121
@@ -53,27 +53,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREDENTIAL']._serialized_start=555
   _globals['_CREDENTIAL']._serialized_end=630
   _globals['_PLACERESPONSE']._serialized_start=633
-  _globals['_PLACERESPONSE']._serialized_end=1025
-  _globals['_RENEWREQUEST']._serialized_start=1027
-  _globals['_RENEWREQUEST']._serialized_end=1063
-  _globals['_RENEWRESPONSE']._serialized_start=1066
-  _globals['_RENEWRESPONSE']._serialized_end=1198
-  _globals['_RELEASEREQUEST']._serialized_start=1200
-  _globals['_RELEASEREQUEST']._serialized_end=1238
-  _globals['_RELEASERESPONSE']._serialized_start=1241
-  _globals['_RELEASERESPONSE']._serialized_end=1373
-  _globals['_REPORTENDPOINTREQUEST']._serialized_start=1375
-  _globals['_REPORTENDPOINTREQUEST']._serialized_end=1451
-  _globals['_REPORTENDPOINTRESPONSE']._serialized_start=1453
-  _globals['_REPORTENDPOINTRESPONSE']._serialized_end=1516
-  _globals['_LOADEDMODEL']._serialized_start=1518
-  _globals['_LOADEDMODEL']._serialized_end=1613
-  _globals['_REPORTUTILIZATIONREQUEST']._serialized_start=1616
-  _globals['_REPORTUTILIZATIONREQUEST']._serialized_end=1795
-  _globals['_REFUSEDREPORTS']._serialized_start=1797
-  _globals['_REFUSEDREPORTS']._serialized_end=1858
-  _globals['_REPORTUTILIZATIONRESPONSE']._serialized_start=1861
-  _globals['_REPORTUTILIZATIONRESPONSE']._serialized_end=2017
-  _globals['_COMPUTEPOOLS']._serialized_start=2767
-  _globals['_COMPUTEPOOLS']._serialized_end=3202
+  _globals['_PLACERESPONSE']._serialized_end=1042
+  _globals['_RENEWREQUEST']._serialized_start=1044
+  _globals['_RENEWREQUEST']._serialized_end=1080
+  _globals['_RENEWRESPONSE']._serialized_start=1083
+  _globals['_RENEWRESPONSE']._serialized_end=1232
+  _globals['_RELEASEREQUEST']._serialized_start=1234
+  _globals['_RELEASEREQUEST']._serialized_end=1272
+  _globals['_RELEASERESPONSE']._serialized_start=1275
+  _globals['_RELEASERESPONSE']._serialized_end=1407
+  _globals['_REPORTENDPOINTREQUEST']._serialized_start=1409
+  _globals['_REPORTENDPOINTREQUEST']._serialized_end=1485
+  _globals['_REPORTENDPOINTRESPONSE']._serialized_start=1487
+  _globals['_REPORTENDPOINTRESPONSE']._serialized_end=1550
+  _globals['_LOADEDMODEL']._serialized_start=1552
+  _globals['_LOADEDMODEL']._serialized_end=1647
+  _globals['_REPORTUTILIZATIONREQUEST']._serialized_start=1650
+  _globals['_REPORTUTILIZATIONREQUEST']._serialized_end=1829
+  _globals['_REFUSEDREPORTS']._serialized_start=1831
+  _globals['_REFUSEDREPORTS']._serialized_end=1892
+  _globals['_REPORTUTILIZATIONRESPONSE']._serialized_start=1895
+  _globals['_REPORTUTILIZATIONRESPONSE']._serialized_end=2051
+  _globals['_COMPUTEPOOLS']._serialized_start=2801
+  _globals['_COMPUTEPOOLS']._serialized_end=3236
 # @@protoc_insertion_point(module_scope)

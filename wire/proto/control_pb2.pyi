@@ -78,7 +78,7 @@ class _PlacementStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placem
     PLACEMENT_STATE_HELD: _PlacementState.ValueType  # 2
     """Memory is kept."""
     PLACEMENT_STATE_RELEASED: _PlacementState.ValueType  # 3
-    """Memory was given back by Release."""
+    """Memory was given back: by Release, or because the model did not load, which `problem` tells."""
     PLACEMENT_STATE_EXPIRED: _PlacementState.ValueType  # 4
     """Memory was given back when the time was over."""
 
@@ -91,7 +91,7 @@ PLACEMENT_STATE_NONE: PlacementState.ValueType  # 1
 PLACEMENT_STATE_HELD: PlacementState.ValueType  # 2
 """Memory is kept."""
 PLACEMENT_STATE_RELEASED: PlacementState.ValueType  # 3
-"""Memory was given back by Release."""
+"""Memory was given back: by Release, or because the model did not load, which `problem` tells."""
 PLACEMENT_STATE_EXPIRED: PlacementState.ValueType  # 4
 """Memory was given back when the time was over."""
 Global___PlacementState: _TypeAlias = PlacementState  # noqa: Y015
@@ -337,6 +337,7 @@ class PlaceResponse(_message.Message):
     COLD_START_SECONDS_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     placement_id: _builtins.str
     outcome: Global___PlacementOutcome.ValueType
     state: Global___PlacementState.ValueType
@@ -349,6 +350,8 @@ class PlaceResponse(_message.Message):
     """How long the first answer may take because the model must be loaded; 0 when it is warm."""
     text: _builtins.str
     """The decision in a sentence."""
+    problem: _builtins.str
+    """Why the memory was given back before its time; empty where nothing went wrong."""
     @_builtins.property
     def pool(self) -> Global___Pool: ...
     @_builtins.property
@@ -377,10 +380,11 @@ class PlaceResponse(_message.Message):
         cold_start_seconds: _builtins.int = ...,
         candidates: _abc.Iterable[Global___Candidate] | None = ...,
         text: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["credential", b"credential", "expires_at", b"expires_at", "pool", b"pool"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "cold_start_seconds", b"cold_start_seconds", "credential", b"credential", "endpoint_ref", b"endpoint_ref", "expires_at", b"expires_at", "outcome", b"outcome", "placement_id", b"placement_id", "pool", b"pool", "state", b"state", "text", b"text", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "cold_start_seconds", b"cold_start_seconds", "credential", b"credential", "endpoint_ref", b"endpoint_ref", "expires_at", b"expires_at", "outcome", b"outcome", "placement_id", b"placement_id", "pool", b"pool", "problem", b"problem", "state", b"state", "text", b"text", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -416,8 +420,11 @@ class RenewResponse(_message.Message):
     PLACEMENT_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     placement_id: _builtins.str
     state: Global___PlacementState.ValueType
+    problem: _builtins.str
+    """Why the memory was given back before its time, such as a model that did not load; empty otherwise."""
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -426,10 +433,11 @@ class RenewResponse(_message.Message):
         placement_id: _builtins.str = ...,
         state: Global___PlacementState.ValueType = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "placement_id", b"placement_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "placement_id", b"placement_id", "problem", b"problem", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

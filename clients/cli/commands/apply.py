@@ -101,7 +101,7 @@ def _left_alone(one: Applicable, said: Any) -> Iterator[str]:
         if name in one.body and name in said and not _same(one.body[name], said[name]):
             yield (
                 f"{name} of pool {one.name} is {shown(said[name])} as before, not {shown(one.body[name])}:"
-                f" registering changes nothing; PATCH of the pool does"
+                f" registering changes nothing, sco change pool does"
             )
 
 

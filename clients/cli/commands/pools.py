@@ -1,4 +1,4 @@
-"""`sco activate`, `drain`, `resume` and `retire`: the steps in the life of a pool."""
+"""The steps in the life of a pool (`sco activate`, `drain`, `resume`, `retire`), and `sco change`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from clients.cli.answers import read
-from clients.cli.api import path
+from clients.cli.api import json_body, path
 from clients.cli.commands.options import PoolName
 from clients.cli.facts_view import held_text
+from clients.cli.failures import usage
 from clients.cli.pool_answers import Pool
 from clients.cli.session import Session, checked_name, session_of
 
@@ -18,6 +19,7 @@ def _group(text: str) -> typer.Typer:
     return typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=text)
 
 
+change = _group("Change prices, endpoint or cold start of a pool.")
 activate = _group("Let a pool take work.")
 drain = _group("Let a pool take no new work, and move away what it holds.")
 resume = _group("Let a pool that drains take work again.")
@@ -33,6 +35,66 @@ Version = Annotated[
         show_default=False,
     ),
 ]
+
+
+@change.command("pool")
+def change_pool(
+    context: typer.Context,
+    pool: PoolName,
+    *,
+    price: Annotated[
+        str | None,
+        typer.Option("--price", metavar="USD", help="Per instance and hour.", show_default=False),
+    ] = None,
+    guaranteed_price: Annotated[
+        str | None,
+        typer.Option(
+            "--guaranteed-price",
+            metavar="USD",
+            help="What the same capacity costs where it cannot be taken back, per instance and hour.",
+            show_default=False,
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Where its models are served.", show_default=False),
+    ] = None,
+    no_endpoint: Annotated[bool, typer.Option("--no-endpoint", help="It serves no models any more.")] = False,
+    cold_start: Annotated[
+        int | None,
+        typer.Option(
+            "--cold-start",
+            metavar="SECONDS",
+            help="How long it loads a model, until that is learned; 0 says nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Version = None,
+) -> None:
+    """Change a pool: what is not named stays as it is. Facts, such as its memory, never change.
+
+    \b
+    Examples:
+      sco change pool workstation-7 --price 1.25
+      sco change pool workstation-7 --endpoint http://10.0.0.7:11434 --cold-start 90
+    """
+    if no_endpoint and endpoint is not None:
+        raise usage("--endpoint and --no-endpoint contradict each other", "give one of them")
+    said = {
+        "pricePerHourUsd": price,
+        "guaranteedPricePerHourUsd": guaranteed_price,
+        "endpointRef": endpoint,
+        "coldStartSeconds": cold_start,
+    }
+    wanted: dict[str, object] = {name: value for name, value in said.items() if value is not None}
+    if no_endpoint:
+        wanted["endpointRef"] = None
+    if not wanted:
+        raise usage("nothing is named that is to change", "see sco change pool --help for what may")
+    session = session_of(context)
+    where = path("factory", "compute-pools", checked_name("pool", pool))
+    session.api.patch(where, json_body(wanted), if_match=_tag(version))
+    session.screen.line(f"pool {pool} changed")
 
 
 @activate.command("pool")
@@ -92,4 +154,9 @@ def retire_pool(context: typer.Context, pool: PoolName, version: Version = None)
 
 def _step(session: Session, pool: str, action: str, version: int | None) -> object:
     where = path("factory", "compute-pools", checked_name("pool", pool), action)
-    return session.api.post(where, if_match="*" if version is None else f'"{version}"')
+    return session.api.post(where, if_match=_tag(version))
+
+
+def _tag(version: int | None) -> str:
+    """What `If-Match` says for a version, or for any."""
+    return "*" if version is None else f'"{version}"'

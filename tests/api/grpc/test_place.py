@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import grpc
 import pytest
@@ -36,7 +36,7 @@ async def test_the_70_gb_example(door: GrpcDoor) -> None:
     found = {one.pool.pool_id: (one.chosen, one.reason) for one in answer.candidates}
     assert found == {"cloud-a": (True, ""), "cloud-b": (False, "region"), "local-gpu": (False, "memory")}
     assert all(one.text for one in answer.candidates if not one.chosen)
-    assert "cloud-a of acme was chosen" in answer.text
+    assert "goes to pool cloud-a, where loading it takes about" in answer.text
     assert "1 for region, 1 for memory" in answer.text
 
 
@@ -106,6 +106,20 @@ async def test_a_placement_is_renewed_and_released(door: GrpcDoor) -> None:
     ended = await door.calls.Renew(pb.RenewRequest(placement_id=placed.placement_id), **options)
     assert ended.state == pb.PLACEMENT_STATE_RELEASED
     await door.serving.memory_is_right()
+
+
+async def test_why_a_placement_ended_before_its_time_is_said(door: GrpcDoor) -> None:
+    await door.serving.pool()
+    request = asked()
+    placed = await door.place(request)
+    problem = "failed: the endpoint answered 500"
+    await door.serving.hand.release(ACME, UUID(placed.placement_id), problem)
+    options: dict[str, Any] = {"metadata": door.signed(), "timeout": 20}
+    ended = await door.calls.Renew(pb.RenewRequest(placement_id=placed.placement_id), **options)
+    again = await door.place(request)
+    for told in (ended, again):
+        assert (told.state, told.problem) == (pb.PLACEMENT_STATE_RELEASED, problem)
+    assert placed.problem == ""
 
 
 async def test_nobody_else_can_renew_or_release_a_placement(door: GrpcDoor) -> None:
