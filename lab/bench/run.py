@@ -177,9 +177,8 @@ async def _model_placements(stack: Stack, echo: Echo) -> list[Figure]:
 
 @asynccontextmanager
 async def _database(stack: Stack, name: str) -> AsyncIterator[tuple[Engine, str]]:
-    """A migrated database of its own, new even where an earlier attempt left one."""
+    """A migrated database of its own."""
     with psycopg.connect(stack.postgres_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     dsn = stack.dsn(name)
     await asyncio.to_thread(upgrade, dsn)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from datetime import timedelta
 
@@ -20,7 +19,6 @@ from domain.pool import PurchaseModel
 from tests.activities.acquiring import TERMS, Acquirer
 from tests.activities.deciding import halls
 from tests.activities.provider import Create, in_doubt, refused
-from tests.attempts import own_name
 from tests.domain.worlds import facts
 from tests.estates import Estate, contract
 
@@ -46,7 +44,8 @@ async def acquirer(pools: Estate, request: pytest.FixtureRequest) -> Acquirer:
 
 
 def name_of(request: pytest.FixtureRequest) -> str:
-    return re.sub("[^a-z0-9]", "-", own_name(request).lower())[-63:].strip("-")
+    spelt: str = request.node.name
+    return spelt.replace("_", "-").replace("[", "-").replace("]", "")[-63:].strip("-").lower()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from clients.checkpoint import StoreRefusedError
-from tests.attempts import own_name
 from tests.clients.checkpoint.servers import S3Server
 from tests.clients.checkpoint.test_s3_servers import (
     read_while_replaced,
@@ -48,7 +47,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def top(request: pytest.FixtureRequest) -> str:
-    return own_name(request)
+    return str(request.node.name).replace("[", ".").replace("]", "")
 
 
 def test_a_condition_is_refused_as_such_and_the_object_written_all_the_same(

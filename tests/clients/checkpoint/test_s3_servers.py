@@ -25,7 +25,6 @@ from clients.checkpoint import (
 )
 from clients.checkpoint.layout import PUBLISHED
 from clients.checkpoint.s3_signing import sign
-from tests.attempts import own_name
 from tests.clients.checkpoint.servers import BUCKET, REGION, Rclone, S3Server
 from tests.clients.checkpoint.stores import Fault, FaultyStore, ManualClock, checkpoints
 
@@ -37,7 +36,7 @@ PATIENCE_SECONDS = 60
 
 @pytest.fixture
 def top(request: pytest.FixtureRequest) -> str:
-    return own_name(request)
+    return str(request.node.name).replace("[", ".").replace("]", "").replace(" ", "-")
 
 
 def test_a_listing_of_more_than_one_page_is_read_to_its_end(server: S3Server, top: str) -> None:
