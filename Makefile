@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 # Each starts servers of its own. The fault tests keep two cores busy by themselves, so they come afterwards.
 TEST_PROCESSES ?= 2
 # What runs against servers may fail once on a busy machine; rules and documents may not (docs/adr/0023).
-SECOND_CHANCE := --reruns 1 --reruns-delay 10 --max-suite-reruns 5 --rerun-show-tracebacks \
-  --rerun-exclude-path tests/domain --rerun-exclude-path tests/docs
+FAILED := .pytest_cache/of-make
+NOTED := -o cache_dir=$(FAILED) --cache-clear
+SECOND_CHANCE = status=$$?; $(BIN)/python -m tests.second_chance $(FAILED) $$status
 OPENSTACK_VENV := .openstack/venv
 OPENSTACK_STAMP := $(OPENSTACK_VENV)/.installed
 
@@ -68,8 +69,8 @@ demo: setup ## Run the main job on the embedded stack, from contract files to a 
 
 test: setup openstack ## Run the tests that need neither root nor Debian packages
 ifeq ($(ARGS),)
-	@$(BIN)/pytest -m "not real" $(SECOND_CHANCE) -n $(TEST_PROCESSES) --dist loadfile --ignore=tests/faults
-	@$(BIN)/pytest -m "not real" $(SECOND_CHANCE) tests/faults
+	@$(BIN)/pytest -m "not real" $(NOTED) -n $(TEST_PROCESSES) --dist loadfile --ignore=tests/faults; $(SECOND_CHANCE)
+	@$(BIN)/pytest -m "not real" $(NOTED) tests/faults; $(SECOND_CHANCE)
 	@echo "test: every room passed, and the faults by themselves"
 else
 	@$(BIN)/pytest -m "not real" $(ARGS)
@@ -86,7 +87,7 @@ fault-matrix: setup ## Write docs/reference/fault-matrix.md from a run of the fa
 
 test-real: setup ## Install a browser, Slurm, Swift and promtool from Debian packages and run the tests that need them
 	@bash tests/real/install.sh
-	@$(BIN)/pytest -m real $(SECOND_CHANCE) $(ARGS)
+	@$(BIN)/pytest -m real $(NOTED) $(ARGS); $(SECOND_CHANCE)
 
 bench: setup ## Measure planner, placements, provider faults and recovery; writes build/bench.json
 	@$(BIN)/sco-lab bench $(ARGS)
