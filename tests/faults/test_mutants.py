@@ -217,13 +217,18 @@ def hold_nothing_over_quota(patch: pytest.MonkeyPatch) -> None:
 
 
 def see_no_server_in_error(patch: pytest.MonkeyPatch) -> None:
-    read = listed.read_tagged
+    """Neither in a list nor by its id, which is known where a list came while it was still building."""
+    read, gone = listed.read_tagged, listed.is_gone
 
     def blind(*asked: Any) -> Any:
         found = read(*asked)
         return None if found is None or found.status is ServerStatus.ERROR else found
 
+    def gone_to_the_blind(region: str, shown: dict[str, Any]) -> bool:
+        return gone(region, shown) or shown["status"] == "ERROR"
+
     patch.setattr(compute, "read_tagged", blind)
+    patch.setattr(compute, "is_gone", gone_to_the_blind)
 
 
 def grant_a_slot_twice(patch: pytest.MonkeyPatch) -> None:
