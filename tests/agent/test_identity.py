@@ -77,6 +77,20 @@ async def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not come about")
 
 
+async def registered_without_an_answer(node: Node) -> None:
+    """The API takes the registration, and the answer is lost on the way."""
+    ask = node.api.ask
+
+    async def lossy(*given: Any, **named: Any) -> Any:
+        await ask(*given, **named)
+        raise ApiError("the connection broke off")
+
+    node.api.ask = lossy  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="broke off"):
+        await node.identity.register()
+    node.api.ask = ask  # type: ignore[method-assign]
+
+
 @pytest.fixture
 async def live(estate: Estate, clock: Clock) -> AsyncIterator[tuple[Door, str]]:
     """The real application on loopback, with one launched instance, at the real time."""
@@ -161,15 +175,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again_even_after_a_restart(
     door, address = live
     node = Node(tmp_path)
     node.identity.laid({"token": await token_of(door), "apiUrl": address})
-    ask = node.api.ask
-
-    async def lossy(*given: Any, **named: Any) -> Any:
-        await ask(*given, **named)
-        raise ApiError("the connection broke off")
-
-    node.api.ask = lossy  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="broke off"):
-        await node.identity.register()
+    await registered_without_an_answer(node)
     assert not node.identity.is_known
     again = Node(tmp_path)
     await again.identity.register()
@@ -183,15 +189,7 @@ async def test_an_answer_that_is_lost_for_longer_than_its_token_is_good_locks_no
     door, address = live
     node = Node(tmp_path)
     node.identity.laid({"token": await token_of(door), "apiUrl": address})
-    ask = node.api.ask
-
-    async def lossy(*given: Any, **named: Any) -> Any:
-        await ask(*given, **named)
-        raise ApiError("the connection broke off")
-
-    node.api.ask = lossy  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="broke off"):
-        await node.identity.register()
+    await registered_without_an_answer(node)
     hour_ago = "issued_at = issued_at - interval '1 hour', expires_at = expires_at - interval '1 hour'"
     await door.estate.rows(f"UPDATE node_tokens SET {hour_ago}")
     again = Node(tmp_path)
@@ -212,16 +210,7 @@ async def test_a_token_that_was_laid_down_meanwhile_does_not_take_the_place_of_t
     sent, later = await token_of(door), await token_of(door)
     node = Node(tmp_path)
     node.identity.laid({"token": sent, "apiUrl": address})
-    ask = node.api.ask
-
-    async def lossy(*given: Any, **named: Any) -> Any:
-        await ask(*given, **named)
-        raise ApiError("the connection broke off")
-
-    node.api.ask = lossy  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="broke off"):
-        await node.identity.register()
-    node.api.ask = ask  # type: ignore[method-assign]
+    await registered_without_an_answer(node)
     again = Node(tmp_path) if restarts else node
     again.identity.laid({"token": later, "apiUrl": address})
     await again.identity.register()
