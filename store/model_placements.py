@@ -18,6 +18,7 @@ from psycopg.rows import args_row, dict_row
 from domain.serving.placing import PlacementOutcome, PoolNow
 from store import documents
 from store.engine import Connection, Driver
+from store.model_leases import LET_GO
 from store.tables import PlacementState, model_placements
 
 # Of the models on shared pools, a tenant's transaction sees the one that it names here.
@@ -41,7 +42,7 @@ CANDIDATES = """
       (s.tenant_id, s.pool_id) IN (
         SELECT f.pool_tenant_id, f.pool_id FROM model_placements f
         WHERE f.tenant_id = %(tenant)s AND f.model = %(model)s AND f.ended_at > %(failed_since)s
-          AND f.problem IS NOT NULL)
+          AND f.problem IS NOT NULL AND f.problem <> %(let_go)s)
     FROM pool_serving s
     JOIN pools p ON p.tenant_id = s.tenant_id AND p.pool_id = s.pool_id
     JOIN pool_capacity c ON c.tenant_id = s.tenant_id AND c.pool_id = s.pool_id
@@ -166,6 +167,7 @@ async def read_for(
     """
     named: dict[str, object] = {"tenant": tenant_id, "id": placement_id, "model": model}
     named |= {"now": now, "reports_since": reports_since, "failed_since": failed_since}
+    named |= {"let_go": LET_GO}
     found = driver.cursor(row_factory=dict_row)
     pools = driver.cursor(row_factory=args_row(PoolNow))
     async with driver.pipeline():

@@ -18,6 +18,7 @@ from activities.model_placement_sweep import start_lost
 from domain.pool import SecurityBoundary
 from domain.serving.requirements import ModelRequirements
 from store.engine import Engine
+from store.model_leases import LET_GO
 from tests.activities.model_placing import ACME, MODEL, PLATFORM, ServingEstate
 from tests.domain.serving.pools import wanted
 from tests.estates import Clock
@@ -171,6 +172,18 @@ async def test_a_pool_where_a_model_did_not_load_is_left_alone_for_a_while(
     assert await chosen(tenant="third") == "cheap"
     serving.clock.move(60)
     assert await chosen() == "cheap"
+
+
+async def test_a_pool_that_drained_and_took_its_memory_back_is_not_one_where_a_model_did_not_load(
+    serving: ServingEstate,
+) -> None:
+    await placed(serving)
+    await serving.run(
+        "UPDATE model_placements SET state = 'released', ended_at = :at, problem = :problem",
+        at=serving.clock(),
+        problem=LET_GO,
+    )
+    assert (await serving.place()).record.pool_id == "gpu-1"
 
 
 async def test_a_failure_after_the_release_leaves_the_release_as_it_was(

@@ -78,7 +78,7 @@ class _PlacementStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Placem
     PLACEMENT_STATE_HELD: _PlacementState.ValueType  # 2
     """Memory is kept."""
     PLACEMENT_STATE_RELEASED: _PlacementState.ValueType  # 3
-    """Memory was given back: by Release, or because the model did not load, which `problem` tells."""
+    """Memory was given back by Release, or without it: then `problem` tells why."""
     PLACEMENT_STATE_EXPIRED: _PlacementState.ValueType  # 4
     """Memory was given back when the time was over."""
 
@@ -91,7 +91,7 @@ PLACEMENT_STATE_NONE: PlacementState.ValueType  # 1
 PLACEMENT_STATE_HELD: PlacementState.ValueType  # 2
 """Memory is kept."""
 PLACEMENT_STATE_RELEASED: PlacementState.ValueType  # 3
-"""Memory was given back: by Release, or because the model did not load, which `problem` tells."""
+"""Memory was given back by Release, or without it: then `problem` tells why."""
 PLACEMENT_STATE_EXPIRED: PlacementState.ValueType  # 4
 """Memory was given back when the time was over."""
 Global___PlacementState: _TypeAlias = PlacementState  # noqa: Y015
@@ -351,7 +351,7 @@ class PlaceResponse(_message.Message):
     text: _builtins.str
     """The decision in a sentence."""
     problem: _builtins.str
-    """Why the memory was given back before its time; empty where nothing went wrong."""
+    """Why the memory was given back without a Release: the model did not load, or its pool drained. Else empty."""
     @_builtins.property
     def pool(self) -> Global___Pool: ...
     @_builtins.property
@@ -424,7 +424,7 @@ class RenewResponse(_message.Message):
     placement_id: _builtins.str
     state: Global___PlacementState.ValueType
     problem: _builtins.str
-    """Why the memory was given back before its time, such as a model that did not load; empty otherwise."""
+    """Why the memory was given back without a Release: the model did not load, or its pool drained. Else empty."""
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
