@@ -7,6 +7,7 @@ import json
 import random
 import secrets
 import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,23 @@ def forwarder(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     """The modules of the program, as it loads them itself."""
     monkeypatch.syspath_prepend(str(PACKAGE.parent))
     return lambda name: importlib.import_module(f"{PACKAGE.name}.{name}")
+
+
+def test_a_place_whose_thread_did_not_start_is_free_again(
+    forwarder: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = forwarder("server")
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with module.Server(("127.0.0.1", 0), None, None) as server, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        for _ in range(3):
+            ours, theirs = socket.socketpair()
+            with ours, theirs, pytest.raises(RuntimeError, match="new thread"):
+                server.process_request(theirs, ("10.0.0.1", 1))
 
 
 def test_lists_of_hosts_are_read_or_refused(forwarder: Callable[[str], Any]) -> None:

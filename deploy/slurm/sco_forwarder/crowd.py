@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from socket import SHUT_RDWR, socket
 
 # A connection that was told to go is gone within moments; whoever comes next waits meanwhile.
@@ -45,12 +44,8 @@ class Crowd:
                 oldest.shutdown(SHUT_RDWR)
         return self._free.acquire(timeout=MAKE_ROOM_SECONDS)
 
-    @contextmanager
-    def inside(self, connection: socket) -> Iterator[None]:
-        """While one that was let in is served; its place is free afterwards."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside.pop(id(connection))[1].close()
-            self._free.release()
+    def leave(self, connection: socket) -> None:
+        """Give back the place of a connection that was let in."""
+        with self._lock:
+            self._inside.pop(id(connection))[1].close()
+        self._free.release()

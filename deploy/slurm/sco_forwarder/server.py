@@ -43,18 +43,24 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._crowd.let_in(request, client_address[0]):
-            super().process_request(request, client_address)
-        else:
+        if not self._crowd.let_in(request, client_address[0]):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            # No thread could be started, so nobody else gives the place back.
+            self._crowd.leave(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        with self._crowd.inside(request):
-            try:
-                super().process_request_thread(self._secured(request), client_address)
-            except OSError as error:
-                log.info("a connection ended early: %s", error)
-                self.shutdown_request(request)
+        try:
+            super().process_request_thread(self._secured(request), client_address)
+        except OSError as error:
+            log.info("a connection ended early: %s", error)
+            self.shutdown_request(request)
+        finally:
+            self._crowd.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.info("a connection ended early", exc_info=log.isEnabledFor(logging.DEBUG))
