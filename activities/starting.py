@@ -1,7 +1,11 @@
-"""What stops a process of ours before it serves: a sentence for each setting that is wrong, exit code 2."""
+"""What a process of ours says before it serves: its help, or a sentence for each setting that is wrong.
+
+It takes no arguments: its settings come from the environment.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,8 +35,26 @@ NEEDED = {
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 
+def answer_help(program: str, purpose: str, settings: type[BaseSettings]) -> None:
+    """Print what the process is for and which variables it reads, and end; or refuse what else was given.
+
+    Returns where nothing was given. Ends with 0 after help and with 2 after a refusal.
+    """
+    prefix = settings.model_config.get("env_prefix", "")
+    fields = settings.model_fields.items()
+    needed = [f"{prefix}{name}".upper() for name, field in fields if field.is_required()]
+    others = [f"{prefix}{name}".upper() for name, field in fields if not field.is_required()]
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=f"{purpose} It takes no arguments: settings are environment variables.",
+        epilog=f"Needed: {', '.join(needed)}. Known besides: {', '.join(others)}."
+        " docs/reference/settings.md says what each does.",
+    )
+    parser.parse_args()
+
+
 def settings_of(program: str, kind: type[Settings]) -> Settings:
-    """The settings of a process from its environment; where they are wrong it ends."""
+    """The settings of a process from its environment; where they are wrong it ends with 2."""
     try:
         return kind()
     except ValidationError as error:
@@ -41,7 +63,7 @@ def settings_of(program: str, kind: type[Settings]) -> Settings:
 
 @contextmanager
 def refusals_told(program: str, others: Mapping[type[Exception], str] | None = None) -> Iterator[None]:
-    """Ends the process where what a setting names is refused; `others` are refusals of its own."""
+    """Ends the process with 2 where what a setting names is refused; `others` are refusals of its own."""
     refused_by = {**REFUSED_BY, **(others or {})}
     try:
         yield

@@ -18,13 +18,12 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
 from activities.bundle_key_choice import bundle_keys_of
-from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.node_settings import read_node_settings
 from activities.policy_file import PolicyFile
 from activities.secrets.openbao import OpenBaoSecrets
 from activities.secrets.settings import read_secrets_settings
-from activities.starting import refusals_told, settings_of
+from activities.starting import answer_help, refusals_told, settings_of
 from api.app import create_app
 from api.deps import Deps
 from api.node_plane import NodePlane, node_plane

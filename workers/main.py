@@ -16,10 +16,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from sqlalchemy.exc import OperationalError
 from temporalio.worker import Worker
 
-from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.policy_file import read_policy
-from activities.starting import refusals_told, settings_of
+from activities.starting import answer_help, refusals_told, settings_of
 from domain.policy import Policy
 from store.budget import BudgetStore
 from store.engine import Engine, create_engine

@@ -19,14 +19,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from activities.command_help import answer_help
 from activities.logs import configure_logs
 from activities.model_placement_start import ModelPlacementStarter
 from activities.model_placing import ModelPlacing
 from activities.policy_file import PolicyFile
 from activities.secrets.openbao import OpenBaoSecrets
 from activities.secrets.settings import read_secrets_settings
-from activities.starting import refusals_told, settings_of
+from activities.starting import answer_help, refusals_told, settings_of
 from api.grpc.deadline import bound_statements
 from api.grpc.health import Health
 from api.grpc.reporting import StoreReporting
