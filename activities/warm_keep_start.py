@@ -10,7 +10,8 @@ from activities.placement_start import PHASE, TENANT
 from activities.warm_calls import WANTED, WARM_KEEP, Wanted, WarmKeepInput
 from domain.ids import SERVING_QUEUE, warm_keep_workflow_id
 
-WARM = "warm"
+# What its phase is until the first look.
+UNSEEN = "unseen"
 
 
 async def start_warm_keep(
@@ -34,7 +35,7 @@ async def start_warm_keep(
             [
                 SearchAttributePair(TENANT, request.tenant_id),
                 SearchAttributePair(POOL, request.pool_id),
-                SearchAttributePair(PHASE, WARM),
+                SearchAttributePair(PHASE, UNSEEN),
             ]
         ),
     )

@@ -31,7 +31,7 @@ Version = Annotated[
         "--version",
         metavar="N",
         min=1,
-        help="Refuse the step unless the pool is at this version. Otherwise any version will do.",
+        help="Refuse it unless the pool is at this version. Otherwise any version will do.",
         show_default=False,
     ),
 ]
