@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -166,6 +167,8 @@ def an_agent(folder: Path) -> Agent:
 @pytest.fixture(autouse=True)
 def failures(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What the agent caught and did not foresee: it goes on, and it is a fault all the same."""
+    # What other tests left on loops that are gone is told when it is collected: not while this one looks.
+    gc.collect()
     caplog.set_level(logging.ERROR)
     return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
