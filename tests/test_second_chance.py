@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.second_chance import MOST, refusal
+from tests.second_chance import MOST_FILES, refusal
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 120
@@ -19,8 +19,13 @@ ONE = "tests/agent/test_drain.py::test_it"
     ("exit_code", "failed", "said"),
     [
         (1, [ONE], None),
-        (1, [f"{ONE}[{number}]" for number in range(MOST)], None),
-        (1, [f"{ONE}[{number}]" for number in range(MOST + 1)], "6 tests failed, and 5 may"),
+        (1, [f"{ONE}[{number}]" for number in range(20)], None),
+        (1, [f"tests/agent/test_{number}.py::test_it" for number in range(MOST_FILES)], None),
+        (
+            1,
+            [f"tests/agent/test_{number}.py::test_it" for number in range(MOST_FILES + 1)],
+            "tests of 4 files failed, and of 3 may",
+        ),
         (1, [ONE, "tests/domain/test_caps.py::test_it"], "test_caps.py::test_it needs no server"),
         (1, ["tests/docs/test_pages.py::test_it"], "needs no server"),
         (1, [], "exit code 1"),

@@ -47,6 +47,8 @@ pipeline = catch_errors cache listing_formats s3api tempauth copy proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
+# Each ring has one device: a proxy that asks while it comes up must not leave it aside for a minute.
+error_suppression_limit = 1000000
 [filter:catch_errors]
 use = egg:swift#catch_errors
 [filter:cache]
